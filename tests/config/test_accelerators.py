@@ -8,7 +8,7 @@ from vitprof.config.accelerators import (
     as_asked,
     card_of,
     device_for,
-    given,
+    device_of_times,
     is_given,
     step_figures,
 )
@@ -32,7 +32,7 @@ def test_named_and_given() -> None:
     for batch, seconds in article.items():
         assert card.compute_s(batch) * 60_000 / batch == pytest.approx(seconds, rel=0.15)
     assert "article" in card.origin
-    device = given(1.5, 20)
+    device = device_of_times(1.5, 20)
     assert device == "simulated:1.5,20"
     assert (is_given(device), card_of(device), device_for(device, "b/16", 224, "bf16")) == (
         True,
@@ -111,7 +111,10 @@ def test_launches_take_the_host_time() -> None:
     assert card.span_s(1000) == pytest.approx(21e-3)
     assert card.times.endswith("launched in 4 ms")
     assert is_given("simulated:1,20,launch=4")
-    assert (given(1, 20, 4), given(1, 20)) == ("simulated:1,20,launch=4", "simulated:1,20")
+    assert (device_of_times(1, 20, 4), device_of_times(1, 20)) == (
+        "simulated:1,20,launch=4",
+        "simulated:1,20",
+    )
     named = accelerator("simulated:h100=3,7.02,launch=5")
     assert (named.name, named.step_s, named.launch_s) == ("H100", 3e-3, 5e-3)
     for device in (

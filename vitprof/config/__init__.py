@@ -251,9 +251,9 @@ class RunConfig:
         for name in values:
             if name not in known:
                 raise ConfigError(name, values[name], "there is no such setting")
-        given = values.get("name")
-        if isinstance(given, str) and len(given) <= MAX_NAME:
-            values = {**values, "name": tamed_name(given)}
+        run_name = values.get("name")
+        if isinstance(run_name, str) and len(run_name) <= MAX_NAME:
+            values = {**values, "name": tamed_name(run_name)}
         return cls(**values)
 
 

@@ -202,7 +202,7 @@ def is_given(device: str) -> bool:
     return is_simulated(device) and FIGURES not in device.partition(LAUNCHING)[0] and "," in device
 
 
-def given(step_ms: float, sample_us: float, launch_ms: float = 0.0) -> str:
+def device_of_times(step_ms: float, sample_us: float, launch_ms: float = 0.0) -> str:
     """Returns the name of the device that takes these times for each step, each sample, and to launch a step."""
     device = f"{SIMULATED}{step_ms:.6g},{sample_us:.6g}"
     if launch_ms:

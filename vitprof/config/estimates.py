@@ -289,12 +289,12 @@ def about(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def duration_sentence(found: Duration) -> str:
+def duration_sentence(duration: Duration) -> str:
     """Returns the estimate, such as "About 88 min: 207 ms for each of 25,600 files."; "" if nothing is known."""
-    if math.isnan(found.seconds):
-        if not found.why:
+    if math.isnan(duration.seconds):
+        if not duration.why:
             return ""
-        return f"The first step comes after about {about(found.first_step_s)}: {found.why}."
-    how = "At least" if found.least else "About"
-    why = f": {found.why}" if found.why else ""
-    return f"{how} {about(found.seconds)}{why}."
+        return f"The first step comes after about {about(duration.first_step_s)}: {duration.why}."
+    how = "At least" if duration.least else "About"
+    why = f": {duration.why}" if duration.why else ""
+    return f"{how} {about(duration.seconds)}{why}."

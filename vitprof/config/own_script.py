@@ -190,11 +190,11 @@ def code_line(script: OwnScript, key: str) -> str:
         return f"{program()} convert --to {form} --out DIRECTORY -- {shlex.join(script.command)}"
     loader = script.loader or {}
     changed = {ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS}
-    given = str(loader.get("made_given") or "").split()
+    given_names = str(loader.get("made_given") or "").split()
     call, names = _call(loader)
     arguments = []
     for name, value in setting.arguments.items():
-        if name in names and (name in changed or name in given):
+        if name in names and (name in changed or name in given_names):
             arguments.append(f"{names[name]}={value!r}")
     line = ""
     if arguments:

@@ -318,17 +318,17 @@ class Combination:
 
     def knobs(self) -> dict[str, Any]:
         """Returns the settings that the four parts take together, with their defaults."""
-        taken: dict[str, Any] = {}
+        knobs: dict[str, Any] = {}
         for part in self.parts:
-            taken |= part.knobs
+            knobs |= part.knobs
         storage, _, loader, _ = self.parts
         if loader.decodes:
-            taken.pop("decoder", None)
+            knobs.pop("decoder", None)
         if storage.form != "samples" and not loader.decodes:
-            taken.setdefault("shuffle", "full")
+            knobs.setdefault("shuffle", "full")
             if storage.on_disk:
-                taken["cache_mb"] = None
-        return taken
+                knobs["cache_mb"] = None
+        return knobs
 
 
 def why_not(info: catalog.DatasetInfo, parts: Combination) -> ConfigError | None:

@@ -42,11 +42,13 @@ def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Pl
             plugin = point.load()
             part = getattr(plugin, KINDS[kind])
             plans = {each.name: each for each in plugin.STRATEGIES}
-            taken = [name for name, plan in plans.items() if strategies.get(name, plan) is not plan]
+            clashes = [
+                name for name, plan in plans.items() if strategies.get(name, plan) is not plan
+            ]
             if part.name in parts[kind]:
-                taken.append(part.name)
-            if taken:
-                raise ConfigError("name", taken[0], "there is one of that name already")
+                clashes.append(part.name)
+            if clashes:
+                raise ConfigError("name", clashes[0], "there is one of that name already")
             if kind == "storages":
                 plugged[kind][part.name] = (plugin.OPENER, plugin.FORMAT)
             else:

@@ -33,8 +33,8 @@ def check_ranks(config: RunConfig, info: DatasetInfo, loader: str) -> None:
         return
     for field, (value, why) in CANNOT.items():
         # the config's own loader may be None, the strategy's then
-        given = loader if field == "loader" else getattr(config, field)
-        if given == value:
+        configured = loader if field == "loader" else getattr(config, field)
+        if configured == value:
             raise ConfigError(field, value, f"ranks is {config.ranks}: {why}")
     if loader in strategies.PLUGGED["loaders"]:
         why = f"ranks is {config.ranks}: another package's loader gives each all samples"

@@ -109,17 +109,17 @@ def _knobs(
     config: RunConfig, plan: strategies.Strategy, parts: Combination, info: DatasetInfo
 ) -> dict[str, Any]:
     """Returns the value of every knob; None where parts and strategy do not take it."""
-    taken = plan.knobs(parts, info)
+    accepted = plan.knobs(parts, info)
     of_parts = parts.knobs()
     knobs: dict[str, Any] = dict.fromkeys(KNOBS)
     for knob in KNOBS:
-        given = getattr(config, knob)
-        if knob in taken:
-            knobs[knob] = taken[knob] if given is None else given
-        elif given is not None and given != plan.fixed.get(knob):
-            takes = ", ".join(taken) or "no such setting"
+        requested = getattr(config, knob)
+        if knob in accepted:
+            knobs[knob] = accepted[knob] if requested is None else requested
+        elif requested is not None and requested != plan.fixed.get(knob):
+            takes = ", ".join(accepted) or "no such setting"
             why = f"strategy {plan.name} does not take it (it takes {takes})"
-            raise ConfigError(knob, given, why)
+            raise ConfigError(knob, requested, why)
         elif knob in of_parts:
             knobs[knob] = plan.fixed.get(knob)
     if knobs["workers"] == 0:

@@ -71,15 +71,15 @@ class Strategy:
 
     def knobs(self, parts: Combination, info: catalog.DatasetInfo) -> dict[str, Any]:
         """Returns the settings it takes with these parts (names in `KNOBS`), with their defaults."""
-        taken = parts.knobs()
-        if "decoder" in taken:
-            taken["decoder"] = DECODERS[info.kind][0]
-        taken |= {name: value for name, value in self.defaults.items() if name in taken}
+        accepted = parts.knobs()
+        if "decoder" in accepted:
+            accepted["decoder"] = DECODERS[info.kind][0]
+        accepted |= {name: value for name, value in self.defaults.items() if name in accepted}
         # "No workers" is about the DataLoader; another loader in its place has threads.
         held = [
             name for name in self.fixed if parts.loader == self.loader or name not in NO_WORKERS
         ]
-        return {name: taken[name] for name in KNOBS if name in taken and name not in held}
+        return {name: accepted[name] for name in KNOBS if name in accepted and name not in held}
 
 
 NO_WORKERS: dict[str, Any] = {

@@ -65,10 +65,10 @@ class TournamentSpec:
             catalog.chosen(dict.fromkeys(CHOICES["page_cache"]), "page_caches", value)
         optional = ("workers", "seconds")
         for name, bounds in TOURNAMENT_BOUNDS.items():
-            given = getattr(self, name)
-            if given is None and name in optional:
+            setting = getattr(self, name)
+            if setting is None and name in optional:
                 continue
-            values = given if isinstance(given, tuple) else (given,)
+            values = setting if isinstance(setting, tuple) else (setting,)
             for value in values:
                 bounds.check(name, value)
         self._check_shared()
@@ -102,12 +102,12 @@ class TournamentSpec:
         if n <= MOST_TRIALS:
             return
         name, values = max(lists, key=lambda each: len(each[1]))
-        given = f"{len(values)} values"
+        amount = f"{len(values)} values"
         if name in OTHERS_OF_A_JOB:
-            given = f"{name}, {given}"
+            amount = f"{name}, {amount}"
             name = "vary"
         many = f"that makes {n:,} trials, and {MOST_TRIALS:,} are allowed: give fewer values"
-        raise ConfigError(name, given, many)
+        raise ConfigError(name, amount, many)
 
     def _check_no_parts(self) -> None:
         for kind in PARTS:

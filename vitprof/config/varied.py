@@ -61,9 +61,9 @@ def read_varied(text: str, names: Sequence[str]) -> tuple[str, tuple[Value, ...]
     try:
         if name in NUMBERS:
             return name, read_numbers(values, bounds.RUN_BOUNDS[name])
-        given = _parts(values)
-        _check_each_once(given)
-        return name, tuple(_read_name(name, value) for value in given)
+        parts = _parts(values)
+        _check_each_once(parts)
+        return name, tuple(_read_name(name, value) for value in parts)
     except ValueError as error:
         raise ConfigError("vary", text, f"{name}: {error}") from None
 
@@ -192,11 +192,11 @@ def check_varied(vary: Sequence[tuple[str, Sequence[object]]], names: Sequence[s
     """Raises `ConfigError` where settings and their values, such as a store has them, are not each one of
     `names` once, with values that it can have.
     """
-    given = [name for name, _ in vary]
+    varied_names = [name for name, _ in vary]
     for name, values in vary:
         if name not in names:
             raise ConfigError("vary", name, f"choose one of {', '.join(names)}")
-        if given.count(name) > 1:
+        if varied_names.count(name) > 1:
             raise ConfigError("vary", name, "give each one once, with all its values")
         check_values(name, values)
 

@@ -118,7 +118,7 @@ def _own(key: str) -> str:
                 **widgets.stepped(limits, 10),
             )
         )
-    return accelerators.given(*numbers)
+    return accelerators.device_of_times(*numbers)
 
 
 def _automatic() -> str:
