@@ -106,10 +106,10 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
     hidden = np.where(s.wait_s - s.exposed_wait_s > LEAST_SHARE * span, s.wait_s, 0.0)
     exposed = s.exposed_wait_s
     if k == 1:
-        asked = series["t_start_s"][start:stop] - origin
+        requested_s = series["t_start_s"][start:stop] - origin
         # A wait may begin while the device still works: it is exposed from that work's end on.
-        lost_from = np.fmax(asked, begin)
-        waited = boxes(asked, asked + s.wait_s, full, "data wait", hidden)
+        lost_from = np.fmax(requested_s, begin)
+        waited = boxes(requested_s, requested_s + s.wait_s, full, "data wait", hidden)
         lost = boxes(lost_from, lost_from + exposed, full, "exposed data wait", exposed)
     else:
         waited = boxes(begin, s.end_s, hidden / span, "data wait", hidden)
@@ -177,8 +177,8 @@ class LiveChart:
     """Groups at most for the part that the user zoomed in on."""
 
 
-def _beside_memory(left: dict[str, Any]) -> dict[str, Any]:
-    """Returns a layout over time with the axis `left` on the left and memory on the right."""
+def _beside_memory(left_axis: dict[str, Any]) -> dict[str, Any]:
+    """Returns a layout over time with the axis `left_axis` on the left and memory on the right."""
     memory = style.axis(
         "memory (GiB)",
         overlaying="y",
@@ -189,7 +189,12 @@ def _beside_memory(left: dict[str, Any]) -> dict[str, Any]:
         nticks=5,
     )
     over_time = style.axis("time since the run began (s)")
-    return {"xaxis": over_time, "yaxis": left, "yaxis2": memory, "margin": style.MARGIN | {"r": 64}}
+    return {
+        "xaxis": over_time,
+        "yaxis": left_axis,
+        "yaxis2": memory,
+        "margin": style.MARGIN | {"r": 64},
+    }
 
 
 def _lane(title: str, bottom: float, top: float, **more: Any) -> dict[str, Any]:

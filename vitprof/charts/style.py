@@ -118,9 +118,9 @@ def labelled_bars(
     hovers: Sequence[str],
 ) -> dict[str, Any]:
     """Returns a trace of horizontal bars, each with its text at its end."""
-    looks = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}}
+    bar_style = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}}
     texted = {"text": texts, "textposition": "outside", "cliponaxis": False}
-    return {"type": "bar", "x": lengths, "y": names, **looks, **texted, **hover_texts(hovers)}
+    return {"type": "bar", "x": lengths, "y": names, **bar_style, **texted, **hover_texts(hovers)}
 
 
 def whiskers(

@@ -73,17 +73,17 @@ def runs(
         "device": device,
         "verdict": verdict,
     }
-    wanted = {name: _several(given) for name, given in (filters | {"status": status}).items()}
+    wanted = {name: _several(values) for name, values in (filters | {"status": status}).items()}
     query = RunQuery(
         text=text, filters=wanted, helpers=helpers, sort=sort, descending=not ascending
     )
-    found = []
+    matches = []
     with _open_store() as store:
         for row in store.list_runs(query, limit=most):
             # A run may have been deleted since it was listed, or be of another version.
             with contextlib.suppress(errors.StoreError):
-                found.append(_run(store.run(row.id), row.tags))
-    return found
+                matches.append(_run(store.run(row.id), row.tags))
+    return matches
 
 
 def run(run_id: int) -> Run:
@@ -296,11 +296,11 @@ def _open_store() -> Iterator[RunStore]:
         yield store
 
 
-def _several(given: Several) -> tuple[str, ...]:
+def _several(values: Several) -> tuple[str, ...]:
     # A string is an iterable of strings, too: of its letters.
-    if isinstance(given, str):
-        return (given,)
-    return tuple(given)
+    if isinstance(values, str):
+        return (values,)
+    return tuple(values)
 
 
 def _whole(name: str, value: int) -> int:

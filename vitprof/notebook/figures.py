@@ -57,11 +57,11 @@ class Material:
         """
         if self.step is None:
             return usual
-        found = np.flatnonzero(self.steps["step"] == self.step)
-        if not len(found):
+        positions = np.flatnonzero(self.steps["step"] == self.step)
+        if not len(positions):
             first, last = (int(self.steps["step"][i]) for i in (0, -1))
             raise self.refuse(f"it has no step {self.step}; its steps are {first} to {last}")
-        return int(found[0])
+        return int(positions[0])
 
 
 @dataclass(frozen=True)
@@ -86,24 +86,24 @@ def draw(name: str, material: Material) -> go.Figure:
     """
     if name not in FIGURES:
         raise ValueError(f"there is no figure {name!r}; choose one of {', '.join(FIGURES)}")
-    found = FIGURES[name]
+    chart = FIGURES[name]
     run = material.run
-    if material.step is not None and not found.takes_step:
+    if material.step is not None and not chart.takes_step:
         takes = ", ".join(one for one, named in FIGURES.items() if named.takes_step)
         raise ValueError(f"figure {name!r} is of the whole run; a step can be given with {takes}")
     if not len(material.steps["step"]):
         raise material.refuse("it has no steps")
-    if found.of_device and run.config.loader_only:
+    if chart.of_device and run.config.loader_only:
         raise material.refuse("it trained nothing, so no device could wait")
-    figure = go.Figure(found.draw(material))
-    heading = found.title
+    figure = go.Figure(chart.draw(material))
+    heading = chart.title
     if run.simulated:
         heading += " (simulated)"
     title = f"{heading}<br><sup>{style.plain(f'run {run.id}: {run.name}')}</sup>"
     return figure.update_layout(
         title={"text": title, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 22}},
         margin_t=(figure.layout.margin.t or 0) + TITLE_PX,
-        height=(figure.layout.height or found.height) + TITLE_PX,
+        height=(figure.layout.height or chart.height) + TITLE_PX,
     )
 
 

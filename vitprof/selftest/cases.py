@@ -372,11 +372,11 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
     else:
         expected = expected_ms(wait_ms, reference.fetch_ms, case.compute_ms, case.makers)
         reported = slowed.exposed_ms.get(case.part, 0.0) - reference.exposed_ms.get(case.part, 0.0)
-    given = [slowed.cause]
+    causes = [slowed.cause]
     # the loop's own work gets slower, in all its parts alike: either may say why
     if case.hogs:
-        given += slowed.signatures
-    named = [name for name in case.right if name in given]
+        causes += slowed.signatures
+    named = [name for name in case.right if name in causes]
     # A run that is not input-bound names no cause: the largest part of almost nothing does not count as
     # one.
     costs_nothing = slowed.kind == "not input-bound"

@@ -263,10 +263,10 @@ def settings_for(name: str) -> dict[str, Any]:
     if parts.why_not(info, plan.combination(info)) is not None:
         info = catalog.dataset_info("digits")
         settings = {"dataset": "digits"}
-    taken = plan.knobs(plan.combination(info), info)
+    accepted = plan.knobs(plan.combination(info), info)
     wanted = {"workers": 2, "pin_memory": True, "slow_mb_s": 200.0, "slow_latency_ms": 1.0}
     settings |= {"strategy": name, "batch_size": 8}
-    return settings | {knob: value for knob, value in wanted.items() if knob in taken}
+    return settings | {knob: value for knob, value in wanted.items() if knob in accepted}
 
 
 def every_strategy(bench: Bench) -> CaseOutcome:
