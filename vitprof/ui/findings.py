@@ -118,17 +118,17 @@ def verdict_of(run: StoredRun) -> Verdict:
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
-def _judge(run_id: int, key: int, _found: headroom.Headroom | None) -> Verdict:
+def _judge(run_id: int, key: int, _measured: headroom.Headroom | None) -> Verdict:
     run = store().run(run_id)
-    here = machine()
+    this_machine = machine()
     return verdict.judge(
         run.config,
         all_columns(run_id),
         run.phases,
         store().telemetry(run_id),
         run.environment | run.facts,
-        headroom=_found,
-        possible=lambda config: can_run(config, machine=here),
+        headroom=_measured,
+        possible=lambda config: can_run(config, machine=this_machine),
     )
 
 

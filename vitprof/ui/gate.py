@@ -65,9 +65,9 @@ class Token:
     generated: bool
     """Whether it was made at the start, and so has to be printed."""
 
-    def is_right(self, given: str) -> bool:
-        """Returns whether `given` is the token; takes the same time wherever they differ."""
-        return hmac.compare_digest(_bytes(given), _bytes(self.text))
+    def is_right(self, typed: str) -> bool:
+        """Returns whether `typed` is the token; takes the same time wherever they differ."""
+        return hmac.compare_digest(_bytes(typed), _bytes(self.text))
 
     def pass_for(self, now: float) -> str:
         """Returns the pass that a browser keeps once its user gave the token; `now` in seconds
@@ -248,8 +248,8 @@ class Gate:
             after = {"retry-after": f"{wait_s:.0f}"}
             return HTMLResponse(question(problem), status_code=429, headers=after)
         form = await _body(Request(scope, receive))
-        given = parse_qs(form.decode(errors="replace")).get(FIELD, [""])[0]
-        if not token.is_right(given.strip()):
+        typed = parse_qs(form.decode(errors="replace")).get(FIELD, [""])[0]
+        if not token.is_right(typed.strip()):
             return HTMLResponse(question("That is not the token."), status_code=401)
         # relative to the page's own URL: a proxy may have added to its path, and no other host can
         # be named

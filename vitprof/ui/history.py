@@ -101,7 +101,7 @@ def draw_import() -> None:
     turn = st.session_state.setdefault(TURN, 0)
     about = f"Runs that were exported on another machine, as a *{bundle.SUFFIX} file."
     with st.popover("Import", icon=":material/upload:", key="history-import", help=about):
-        given = st.file_uploader(
+        uploaded = st.file_uploader(
             "Runs from another machine",
             type=bundle.SUFFIX.removeprefix("."),
             key=f"history-upload-{turn}",
@@ -109,9 +109,9 @@ def draw_import() -> None:
             help=f"A {bundle.SUFFIX} file of at most {formats.size(bundle.MAX_FILE_BYTES)}, written by Export on "
             f"another machine's History page or by `{program.program()} bundle`. It is checked before it is stored.",
         )
-        if given is not None:
+        if uploaded is not None:
             with st.spinner("Checking and storing the runs..."):
-                texts.act(lambda: _import(given))
+                texts.act(lambda: _import(uploaded))
             # another uploader, which is empty: a rerun does not import the file again
             st.session_state[TURN] += 1
             st.rerun()

@@ -284,8 +284,8 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in names}
+def _without(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _columns(trace: Mapping[str, Any]) -> dict[str, _Array]:

@@ -180,15 +180,15 @@ def draw_costs(ended: Sequence[Spent]) -> None:
     by = st.segmented_control(
         "By", list(names), default="machine", format_func=names.__getitem__, key="machines-by"
     )
-    found = costs(ended, FILTERS[by or "machine"][1])
-    if not found:
+    groups = costs(ended, FILTERS[by or "machine"][1])
+    if not groups:
         st.caption(
             "No run on a real device ended in the days chosen under *Filters*: simulated devices "
             "do not count."
         )
         return
-    idle = sum(cost.idle_hours for cost in found)
-    trained = sum(cost.device_hours for cost in found)
+    idle = sum(cost.idle_hours for cost in groups)
+    trained = sum(cost.device_hours for cost in groups)
     # the first unit of which there is one, so that the figures are not all below 1
     unit, each = next((known for known in UNITS if trained * known[1] >= 1), UNITS[-1])
     st.markdown(
@@ -196,7 +196,7 @@ def draw_costs(ended: Sequence[Spent]) -> None:
         "idle, waiting for data. A job has one device for each rank, a GPU or the CPU; jobs on "
         "simulated devices do not count."
     )
-    tables.draw(in_units(each, unit), [(cost,) for cost in found], key="machines-costs")
+    tables.draw(in_units(each, unit), [(cost,) for cost in groups], key="machines-costs")
 
 
 def headline(live: Sequence[tuple[MachineRun, LiveIdle]]) -> str:

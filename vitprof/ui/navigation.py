@@ -92,9 +92,9 @@ def come_back(name: str) -> None:
     For when Back or a link leads here again without the parameter `name`. It does so once: going
     further back shows what the URL says.
     """
-    left = st.session_state.get(LEFT)
-    if left is not None and name not in st.query_params and left != _query():
-        _restore(left)
+    shown_before = st.session_state.get(LEFT)
+    if shown_before is not None and name not in st.query_params and shown_before != _query():
+        _restore(shown_before)
     st.session_state.pop(LEFT, None)
 
 

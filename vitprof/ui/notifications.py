@@ -94,10 +94,10 @@ def keep_looking() -> None:
     """
     dialog_open = st.session_state.pop(DIALOG_OPEN, False)
     if _watched():
-        st.fragment(_look, run_every=ENDED_CHECK_S)(dialog_open)
+        st.fragment(_check, run_every=ENDED_CHECK_S)(dialog_open)
 
 
-def _look(dialog_open: bool) -> None:
+def _check(dialog_open: bool) -> None:
     if dialog_open:
         announce()
     elif _ended():
@@ -109,9 +109,9 @@ def _ended() -> dict[str, tuple[str, str]]:
     deleted.
     """
     ended = {}
-    for key, look in _watched().items():
+    for key, news_of in _watched().items():
         try:
-            news = look()
+            news = news_of()
         except VitprofError:  # deleted meanwhile
             news = "", ""
         if news is not None:

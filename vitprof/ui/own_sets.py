@@ -39,7 +39,7 @@ def draw_form() -> None:
     with st.expander("Your own images", icon=":material/create_new_folder:", key="own-images"):
         below = texts.escaped(", ".join(map(str, allowed)) or "no folder")
         st.caption(f"{HELP} Folders below {below} may be read.", help=ROOTS_HELP)
-        given = st.text_input(
+        typed = st.text_input(
             "Where they are", key="own-spec", placeholder="/path/to/images", help=SPEC_HELP
         ).strip()
         name = st.text_input(
@@ -51,9 +51,9 @@ def draw_form() -> None:
         ).strip()
         about = "Opens some hundred of them; then the data set can be chosen."
         if st.button(
-            "Look at them", key="own-look", icon=":material/search:", help=about, disabled=not given
+            "Look at them", key="own-look", icon=":material/search:", help=about, disabled=not typed
         ):
-            _add(given, name, allowed)
+            _add(typed, name, allowed)
         if lines := st.session_state.get(FOUND):
             unreadable = any("cannot be read" in line for line in lines)
             first = "now"
@@ -63,15 +63,15 @@ def draw_form() -> None:
             st.caption("  \n".join(texts.escaped(line) for line in chosen))
 
 
-def _add(given: str, name: str, allowed: tuple[Path, ...]) -> None:
+def _add(typed: str, name: str, allowed: tuple[Path, ...]) -> None:
     st.session_state.pop(FOUND, None)
     bar = st.progress(0.0)
-    text = given if ":" in given else f"folder:{given}"
+    text = typed if ":" in typed else f"folder:{typed}"
     try:
         name = name or registry.name_of(absolute(text))
         registry.ensure_name(name)
-        found = look(name, text, allowed=allowed, progress=bar.progress)
-        registry.add(found.own)
+        looked = look(name, text, allowed=allowed, progress=bar.progress)
+        registry.add(looked.own)
     except errors.VitprofError as error:
         bar.empty()
         wrong = errors.one_line(error)
@@ -79,5 +79,5 @@ def _add(given: str, name: str, allowed: tuple[Path, ...]) -> None:
             wrong = f"{error.value}: {error.allowed}."
         st.error(texts.escaped(wrong))
         return
-    st.session_state.update({CHOSEN: name, FOUND: found.lines()})
+    st.session_state.update({CHOSEN: name, FOUND: looked.lines()})
     st.rerun()

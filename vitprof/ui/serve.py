@@ -51,7 +51,9 @@ def main() -> None:
     """
     request = json.loads(sys.argv[1])
     sys.stdout = cast(TextIO, QuietStream(sys.stdout))
-    threading.Thread(target=_tell, args=(request,), name="vitprof-tell", daemon=True).start()
+    threading.Thread(
+        target=_announce, args=(request,), name="vitprof-announce", daemon=True
+    ).start()
     # headless: the browser is opened below. Streamlit would also ask for an e-mail address on its
     # first run.
     flags = [
@@ -111,7 +113,7 @@ def _answers(address: str, port: int) -> bool:
         connection.close()
 
 
-def _tell(request: dict[str, Any]) -> None:
+def _announce(request: dict[str, Any]) -> None:
     address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(request["address"], request["address"])
     until = time.monotonic() + WAIT_S
     while not _answers(address, request["port"]):

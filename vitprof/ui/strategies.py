@@ -58,7 +58,7 @@ class StrategyRow:
     parts: Combination
     fits: bool
     """Whether the data set can be loaded this way at all; if not, `needs` says nothing."""
-    seen: availability.Availability
+    available: availability.Availability
     needs: estimates.Footprint
     knobs: dict[str, Any]
     reached: float | None
@@ -67,7 +67,7 @@ class StrategyRow:
     """Samples/s on the machine of docs/results.md; NaN: not measured there with this data set."""
 
 
-def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[StrategyRow], str]:
+def rows(info: catalog.DatasetInfo, machine: availability.Machine) -> tuple[list[StrategyRow], str]:
     """Returns every strategy, and the device on which the most of them have been run here; ""
     before any.
     """
@@ -83,7 +83,7 @@ def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[St
                 strategy=plan,
                 parts=parts,
                 fits=why_not(info, parts) is None,
-                seen=availability.availability(plan, info, machine=here),
+                available=availability.availability(plan, info, machine=machine),
                 needs=estimates.footprint(parts, info, knobs.get("cache_mb")),
                 knobs=knobs,
                 reached=runs.get((device, plan.name)),
@@ -131,7 +131,7 @@ COLUMNS = (
     tables.TableColumn("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True),
     tables.TableColumn("What", "What it does.", lambda r: r.strategy.title),
     tables.TableColumn(
-        "Runs here", "Whether this machine can run it.", lambda r: ANSWERS[r.seen.verdict]
+        "Runs here", "Whether this machine can run it.", lambda r: ANSWERS[r.available.verdict]
     ),
     tables.TableColumn(
         "Reached (samples/s)",
@@ -158,7 +158,7 @@ COLUMNS = (
         lambda r: _mib(r, r.needs.ram_bytes),
     ),
     tables.TableColumn(
-        "Why not, or with what limit", "Empty: it can run as it is.", lambda r: r.seen.reason
+        "Why not, or with what limit", "Empty: it can run as it is.", lambda r: r.available.reason
     ),
 )
 
@@ -260,7 +260,7 @@ def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
 def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
     plan = row.strategy
     st.markdown(f"**{plan.title}.** {plan.what}")
-    off = row.seen.verdict == "bad"
+    off = row.available.verdict == "bad"
     about = "Sets Profile's sidebar to this strategy and data set. Nothing starts yet."
     # above the picture, which arrives later and would push it away from under the pointer
     if st.button(
@@ -276,10 +276,10 @@ def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
         st.switch_page("pages/profile.py", query_params={})
     if row.fits:
         st.html(diagram(row.parts, {**plan.fixed, **row.knobs}))
-    if row.seen.verdict == "bad":
-        st.warning(f"Does not run here: {texts.escaped(row.seen.reason)}")
-    elif row.seen.verdict == "note":
-        st.info(f"Runs here; {texts.escaped(row.seen.reason)}")
+    if row.available.verdict == "bad":
+        st.warning(f"Does not run here: {texts.escaped(row.available.reason)}")
+    elif row.available.verdict == "note":
+        st.info(f"Runs here; {texts.escaped(row.available.reason)}")
     else:
         st.markdown(":green[:material/check:] Runs here.")
     left, right = st.columns(2, gap="large")
@@ -312,7 +312,7 @@ def page() -> None:
     all_rows, device = rows(info, resources.machine())
     shown = {row.strategy.name: row for row in all_rows}
     in_sidebar = widgets.settings()["strategy"]
-    runnable = sum(row.seen.verdict != "bad" for row in all_rows)
+    runnable = sum(row.available.verdict != "bad" for row in all_rows)
     chosen = right.selectbox(
         "Strategy",
         list(shown),

@@ -94,19 +94,19 @@ def settings() -> dict[str, Any]:
     return stored
 
 
-def asked(*ignored: str) -> dict[str, Any]:
+def requested(*ignored: str) -> dict[str, Any]:
     """Returns this session's settings of a run but `ignored`, without a size where the data set has
     its own.
     """
     values = settings()
-    given = {name: values[name] for name in FIELDS if name not in ignored}
+    chosen = {name: values[name] for name in FIELDS if name not in ignored}
     if not catalog.DATASETS[values["dataset"]].any_size:
-        given["n_images"] = None
-    return given
+        chosen["n_images"] = None
+    return chosen
 
 
 def data_set() -> catalog.DatasetInfo:
-    return catalog.dataset_info(settings()["dataset"], asked()["n_images"])
+    return catalog.dataset_info(settings()["dataset"], requested()["n_images"])
 
 
 def job(plan: strategies.Strategy, info: catalog.DatasetInfo, *ignored: str) -> config.RunConfig:
@@ -115,11 +115,11 @@ def job(plan: strategies.Strategy, info: catalog.DatasetInfo, *ignored: str) -> 
     Raises `ConfigError`.
     """
     values = settings()
-    given = asked("strategy", *config.BUDGETS, *ignored)
-    taken = plan.knobs(plan.combination(info, given), info)
-    given |= {name: None for name in config.KNOBS if name not in taken}
+    chosen = requested("strategy", *config.BUDGETS, *ignored)
+    accepted = plan.knobs(plan.combination(info, chosen), info)
+    chosen |= {name: None for name in config.KNOBS if name not in accepted}
     return config.RunConfig(
-        strategy=plan.name, **given, **{values["budget"]: values[values["budget"]]}
+        strategy=plan.name, **chosen, **{values["budget"]: values[values["budget"]]}
     )
 
 
@@ -176,8 +176,8 @@ def read_first(fields: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> N
         key = f"set-{field}"
         if field in allowed:
             keep_to([UNSET, *allowed[field]], key, values[field] or UNSET)
-        given = st.session_state.get(key, values[field])
-        values[field] = None if given == UNSET else given
+        value = st.session_state.get(key, values[field])
+        values[field] = None if value == UNSET else value
 
 
 def _type_of(field: str) -> str:
@@ -241,7 +241,7 @@ def number(
     shown = _shown(field, default)
     if shown is not None:
         shown = int(shown) if bounds.whole else float(shown)
-    given = st.number_input(
+    value = st.number_input(
         label(field),
         value=None if optional else shown,  # a number with a default cannot be emptied
         **stepped(bounds, STEPS.get(field, 1)),
@@ -249,7 +249,7 @@ def number(
         help=help_of(field),
         key=state_key(field, shown, fresh),
     )
-    _keep(field, given, default)
+    _keep(field, value, default)
 
 
 def _shown(field: str, default: Any) -> Any:
@@ -258,11 +258,11 @@ def _shown(field: str, default: Any) -> Any:
     return default if value is None else value
 
 
-def _keep(field: str, given: Any, default: Any) -> None:
+def _keep(field: str, value: Any, default: Any) -> None:
     """Keeps what a widget was given; the default is kept as None, so that another strategy brings
     its own.
     """
-    settings()[field] = None if given == default else given
+    settings()[field] = None if value == default else value
 
 
 def choice(
@@ -284,7 +284,7 @@ def choice(
     key = state_key(field, shown or UNSET, fresh)
     if not typed:
         keep_to(offered, key, shown or UNSET)
-    given = st.selectbox(
+    value = st.selectbox(
         label(field),
         offered,
         index=offered.index(shown or UNSET),
@@ -293,9 +293,9 @@ def choice(
         key=key,
         accept_new_options=typed,
     )
-    if given in (None, UNSET):
-        given = default
-    _keep(field, given, default)
+    if value in (None, UNSET):
+        value = default
+    _keep(field, value, default)
 
 
 def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> None:

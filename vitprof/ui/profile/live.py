@@ -430,7 +430,7 @@ def draw_queued(run: store.StoredRun) -> None:
         if not jobs.may_stop(run.id):
             return
         act_button("Cancel", "cancel-button", "close", lambda: _cancel(run), CANCEL_HELP)
-        of_other_programs = all(ahead.owner for ahead in before)
+        of_other_programs = all(job.owner for job in before)
         if of_other_programs:
             act_button(
                 "Run now", "run-now-button", "fast_forward", lambda: jobs.run_now(run.id), NOW_HELP

@@ -64,11 +64,11 @@ def begun(run: StoredRun) -> Proofs:
 
 
 def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
-    look: Literal["primary", "secondary"] = "primary" if first else "secondary"
+    kind: Literal["primary", "secondary"] = "primary" if first else "secondary"
     do = partial(state.start, spec, "")
     busy = state.busy()
     act_button(
-        "Prove the gain", f"prove-{number}", "balance", do, PROVE_HELP, type=look, disabled=busy
+        "Prove the gain", f"prove-{number}", "balance", do, PROVE_HELP, type=kind, disabled=busy
     )
     if first and st.session_state.get(NEXT) == str(spec.of_run):
         del st.session_state[NEXT]

@@ -198,21 +198,21 @@ def draw_when_quiet(run: store.StoredRun) -> None:
 
 
 def _wait_for_quiet(run: store.StoredRun) -> None:
-    seen = resources.machine_watch().read()
-    others = seen.cpu_pct / 100 * seen.cores
+    reading = resources.machine_watch().read()
+    others = reading.cpu_pct / 100 * reading.cores
     calm, last = st.session_state[CALM]
-    if seen is not last:  # one reading may serve two draws
+    if reading is not last:  # one reading may serve two draws
         calm = calm + 1 if others < thresholds.OTHERS_CORES else 0
-        st.session_state[CALM] = (calm, seen)
+        st.session_state[CALM] = (calm, reading)
     if calm >= ENOUGH_CALM:
         del st.session_state[QUIET]
         start(run.config)
         st.rerun(scope="app")
     with st.container(horizontal=True, vertical_alignment="center"):
-        taken = "measuring"
+        busy = "measuring"
         if math.isfinite(others):
-            taken = f"other programs take {formats.number(others)} of {seen.cores} CPU cores"
-        words = f"Waiting for a quiet machine: {taken}."
+            busy = f"other programs take {formats.number(others)} of {reading.cores} CPU cores"
+        words = f"Waiting for a quiet machine: {busy}."
         st.markdown(f":material/hourglass_empty: {words}", width="content")
         stop = partial(st.session_state.pop, QUIET, None)
         about = "Starts nothing."

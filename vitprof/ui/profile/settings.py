@@ -68,10 +68,10 @@ def use_config(config: RunConfig) -> None:
     What is its default anyway stays unset.
     """
     values = widgets.settings()
-    given = _chosen(config).to_dict()
-    budget = next(name for name in BUDGETS if given[name] is not None)
-    values.update({name: value for name, value in given.items() if name not in BUDGETS})
-    values.update({"budget": budget, budget: given[budget], SHOWN_AS: None})
+    chosen = _chosen(config).to_dict()
+    budget = next(name for name in BUDGETS if chosen[name] is not None)
+    values.update({name: value for name, value in chosen.items() if name not in BUDGETS})
+    values.update({"budget": budget, budget: chosen[budget], SHOWN_AS: None})
     # widgets show what the settings say, not what they were set to before
     for name in (*widgets.FIELDS, "budget"):
         st.session_state.pop(f"set-{name}", None)
@@ -298,15 +298,15 @@ class Runnable:
     """Why no job can be started at all."""
 
 
-def _runnable(config: RunConfig | ConfigError, seen: Availability) -> Runnable:
+def _runnable(config: RunConfig | ConfigError, available: Availability) -> Runnable:
     """Returns whether the settings can be run; `seen` says whether their strategy can."""
-    not_here = seen.verdict == "bad"
+    not_here = available.verdict == "bad"
     if isinstance(config, ConfigError):
         of_strategy = config.field in ("strategy", *PARTS)
         if not (not_here and of_strategy):  # else what is missing here says more
             return Runnable(problem=widgets.all_wrong(config))
     if not_here:
-        return Runnable(problem=f"Not possible here: {seen.reason}")
+        return Runnable(problem=f"Not possible here: {available.reason}")
     if isinstance(config, ConfigError):
         return Runnable()
     if only_seen := resources.store().why_not_changed():
@@ -328,25 +328,25 @@ def run_button(
     In `notes` it draws what the run needs, why it cannot run, and the warning `rejected`.
     """
     chosen = {kind: widgets.settings()[kind] for kind in PARTS}
-    given = config.to_dict() if isinstance(config, RunConfig) else chosen
-    seen = availability(plan, info, given, machine=resources.machine())
-    found = _runnable(config, seen)
-    usable = found.usable
+    requested = config.to_dict() if isinstance(config, RunConfig) else chosen
+    available = availability(plan, info, requested, machine=resources.machine())
+    runnable = _runnable(config, available)
+    usable = runnable.usable
     with button:
         pressed = _draw_run(usable)
         if usable is not None:
             _draw_duration(usable, info)
-        if found.problem:
-            st.error(texts.escaped(found.problem))
+        if runnable.problem:
+            st.error(texts.escaped(runnable.problem))
     with notes:
-        said_above = bool(found.problem) and found.problem in rejected
+        said_above = bool(runnable.problem) and runnable.problem in rejected
         if rejected and not said_above:
             st.warning(texts.escaped(rejected))
-        if found.only_seen:
-            st.info(texts.escaped(found.only_seen))
+        if runnable.only_seen:
+            st.info(texts.escaped(runnable.only_seen))
         if usable is not None:
             needs = estimates.footprint(plan.combination(info, usable.to_dict()), info)
-            lines = [seen.reason, resized(info), ", ".join(takes(needs, info))]
+            lines = [available.reason, resized(info), ", ".join(takes(needs, info))]
             if any(lines):
                 st.caption(texts.escaped(" ".join(texts.sentence(line) for line in lines if line)))
     return usable, pressed
@@ -356,9 +356,11 @@ def _draw_run(usable: RunConfig | None) -> bool:
     """Draws Run, which says how many runs come before this one; returns whether it was pressed."""
     words = "Run"
     if usable is not None:
-        ahead = ahead_of_a_new_run(resources.store(), usable.device, shares=usable.share_machine)
-        if ahead:
-            words = f"Run after {formats.count(len(ahead), 'other')}"
+        jobs_ahead = ahead_of_a_new_run(
+            resources.store(), usable.device, shares=usable.share_machine
+        )
+        if jobs_ahead:
+            words = f"Run after {formats.count(len(jobs_ahead), 'other')}"
     pressed = st.button(
         words,
         type="primary",

@@ -70,7 +70,7 @@ def draw_welcome(config: RunConfig | None) -> None:
         st.markdown("Then **Data set** has them, and a **Tournament** says how to load them.")
     st.caption("To try other ways of loading, set up a run in the sidebar and press **Run**.")
     draw_machine()
-    st.fragment(_look, run_every=BEGUN_CHECK_S)()
+    st.fragment(_rerun_when_begun, run_every=BEGUN_CHECK_S)()
 
 
 def _start(config: RunConfig | None) -> None:
@@ -139,7 +139,7 @@ def _draw_command(first: str, *more: str) -> None:
     st.code(" \\\n  ".join(lines), language=None, wrap_lines=True)
 
 
-def _look() -> None:
+def _rerun_when_begun() -> None:
     if running_run() is not None:
         st.rerun(scope="app")
 
@@ -158,27 +158,27 @@ def draw_machine() -> None:
 
 
 def _draw_machine() -> None:
-    seen = resources.machine_watch().read()
-    cpu = f"{seen.cores} core{'s' if seen.cores > 1 else ''}"
-    if math.isfinite(seen.cpu_pct):
-        cpu = f"{seen.cpu_pct:.0f}% of {cpu}"
+    reading = resources.machine_watch().read()
+    cpu = f"{reading.cores} core{'s' if reading.cores > 1 else ''}"
+    if math.isfinite(reading.cpu_pct):
+        cpu = f"{reading.cpu_pct:.0f}% of {cpu}"
     else:
         cpu += ", measuring"
-    if math.isfinite(seen.load):
-        cpu += f", load {seen.load:.1f}"
-    memory = f"{formats.size(seen.memory_bytes)} of {formats.size(seen.memory_total_bytes)}"
-    rates = [("reads", seen.read_bytes_per_s), ("writes", seen.written_bytes_per_s)]
+    if math.isfinite(reading.load):
+        cpu += f", load {reading.load:.1f}"
+    memory = f"{formats.size(reading.memory_bytes)} of {formats.size(reading.memory_total_bytes)}"
+    rates = [("reads", reading.read_bytes_per_s), ("writes", reading.written_bytes_per_s)]
     disk = [f"{verb} {formats.size(rate)}/s" for verb, rate in rates if math.isfinite(rate)]
-    if math.isfinite(seen.disk_bytes):
-        disk.append(f"{formats.size(seen.disk_total_bytes - seen.disk_bytes)} free")
+    if math.isfinite(reading.disk_bytes):
+        disk.append(f"{formats.size(reading.disk_total_bytes - reading.disk_bytes)} free")
     on_disk = ", ".join(disk) or formats.NOT_AVAILABLE
     bars = (
-        (_share(seen.cpu_pct, 100), f"CPU: {cpu}"),
-        (_share(seen.memory_bytes, seen.memory_total_bytes), f"Memory: {memory}"),
-        (_share(seen.disk_bytes, seen.disk_total_bytes), f"Disk: {on_disk}"),
+        (_share(reading.cpu_pct, 100), f"CPU: {cpu}"),
+        (_share(reading.memory_bytes, reading.memory_total_bytes), f"Memory: {memory}"),
+        (_share(reading.disk_bytes, reading.disk_total_bytes), f"Disk: {on_disk}"),
     )
     with st.container(key="machine", gap="small"):
-        for gpu in seen.gpus:
+        for gpu in reading.gpus:
             _draw_gpu(gpu)
         for column, (share, text) in zip(st.columns([2, 2, 3]), bars, strict=True):
             column.progress(share, text=texts.escaped(text))

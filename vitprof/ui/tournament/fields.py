@@ -23,7 +23,7 @@ from vitprof.config.varied import read_numbers
 from vitprof.errors import ConfigError
 from vitprof.ui import device_field, resources
 from vitprof.ui.texts import escaped
-from vitprof.ui.widgets import FIELDS, asked, help_of, kept, label, reject, settings, stepped
+from vitprof.ui.widgets import FIELDS, help_of, kept, label, reject, requested, settings, stepped
 
 TRIAL = "trial_"
 """Prefix of the form's own fields in the URL, which also holds the sidebar's settings."""
@@ -211,8 +211,8 @@ def _draw_numbers(
     picked = st.multiselect(
         words, options, default=usual, accept_new_options=True, **kept(key), **more
     )
-    given: list[Any] = list(picked)
-    return given
+    numbers: list[Any] = list(picked)
+    return numbers
 
 
 def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -296,7 +296,7 @@ def make_spec(
     trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
 ) -> tournament_spec.TournamentSpec:
     """Returns the tournament of these fields. Raises `ConfigError`."""
-    base = RunConfig(**asked(*NOT_TAKEN), **each_run)
+    base = RunConfig(**requested(*NOT_TAKEN), **each_run)
     chosen: dict[str, Any] = {
         "strategies": tuple(trials["strategies"]),
         "page_caches": tuple(trials["page_caches"]),
@@ -329,14 +329,14 @@ def what_is_taken() -> str:
     words.
     """
     values = settings()
-    taken = []
+    changed = []
     for name, field in FIELDS.items():
         is_changed = values[name] is not None and values[name] != field.default
         if is_changed and name not in (*NOT_TAKEN, *IN_THE_FORM):
-            taken.append(f"{label(name)} {values[name]}")
+            changed.append(f"{label(name)} {values[name]}")
     text = "Everything else is at its default."
-    if taken:
-        text = f"From the settings of Profile: {', '.join(taken)}."
+    if changed:
+        text = f"From the settings of Profile: {', '.join(changed)}."
     ignored = [label(name) for name in (*PARTS, "replay") if values[name] is not None]
     if ignored:
         text += f" Not taken from there: {', '.join(ignored)}, as a tournament runs strategies as they are."
@@ -371,10 +371,10 @@ def not_taken_in(from_url: Mapping[str, Sequence[str]]) -> str:
             continue
         value = st.session_state[name]
         values = value if isinstance(value, list) else [value]
-        taken = {"", *(_as_in_url(each) for each in values)}
+        accepted = {"", *(_as_in_url(each) for each in values)}
         what = name.removeprefix(TRIAL).replace("_", " ").capitalize()
         for text in texts:
-            if text not in taken:
+            if text not in accepted:
                 lines.append(f"{what}: {text[:40]} is not possible; the default is used")
     return "; ".join(lines)
 

@@ -39,10 +39,10 @@ def draw_setup() -> None:
         ready = None
         try:
             info = widgets.data_set()
-            here = resources.machine()
+            machine = resources.machine()
             reasons = {}
             for name, strategy in STRATEGIES.items():
-                reasons[name] = availability.why_unavailable(strategy, info, here)
+                reasons[name] = availability.why_unavailable(strategy, info, machine)
             trials = fields.draw_trials(info, reasons)
             more = st.expander("Rounds, length of a run, limits")
             with more:
