@@ -320,13 +320,13 @@ def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool =
         number(field, default=default, fresh=fresh, hint=hint)
 
 
-def name_field(words: str, key: str, **given: Any) -> str:
+def name_field(words: str, key: str, **options: Any) -> str:
     """Draws a field for the name of a run or a tournament; returns the name as it is stored.
 
     It says where the name was cut: with `max_chars` a browser silently ignores a longer text that
-    is pasted. `given` is passed to `st.text_input`.
+    is pasted. `options` are passed to `st.text_input`.
     """
-    name: str = st.text_input(words, key=key, **given)
+    name: str = st.text_input(words, key=key, **options)
     if len(name.strip()) > MAX_NAME:
         st.caption(f":material/content_cut: {sentence(NAME_CUT)}")
     return cut_name(name)
