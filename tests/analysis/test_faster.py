@@ -155,7 +155,7 @@ def test_noise_of_two_sides_together_has_the_degrees_of_freedom_of_welchs_test()
     mine = np.array([1.0, 1.2, 0.9, 1.4])
     base = np.array([2.0, 2.01, 2.03])
     parts = [faster.LogNoise(stats.sem(side) ** 2, len(side) - 1) for side in (mine, base)]
-    found = faster.together(parts)
+    found = faster.noise_of_sum(parts)
     welch = stats.ttest_ind(mine, base, equal_var=False)
     assert found.df == pytest.approx(welch.df)
     difference = mine.mean() - base.mean()

@@ -76,7 +76,7 @@ class LogNoise:
         return LogNoise(self.variance * factor, self.df)
 
 
-def together(parts: Sequence[LogNoise]) -> LogNoise:
+def noise_of_sum(parts: Sequence[LogNoise]) -> LogNoise:
     """Returns the noise of a sum, with Satterthwaite's degrees of freedom (Biometrics Bulletin
     1946)."""
     variance = math.fsum(part.variance for part in parts)
@@ -114,8 +114,8 @@ class RunBlocks:
             return LogNoise()
         off = self.seconds - self.samples / self.per_s
         groups = [group for group in GROUPS if n // group >= arrays.MIN_BLOCKS]
-        found = [(variance_of_one(off, group), group) for group in groups]
-        of_a_block, group = max(found)
+        variances = [(variance_of_one(off, group), group) for group in groups]
+        of_a_block, group = max(variances)
         total_s = float(self.seconds.sum())
         return LogNoise(n * of_a_block / total_s**2, n // group - 1.0)
 
@@ -202,20 +202,20 @@ class Speeds:
         mine = self.by_key[key]
         other = self.by_key[base]
         level = sure_level(_rounds_of_both(mine, other))
-        return _interval(mine.per_s / other.per_s, together((mine.own, other.own)), level)
+        return _interval(mine.per_s / other.per_s, noise_of_sum((mine.own, other.own)), level)
 
     def not_behind(self, key: str, rival: str) -> float:
         """Returns the confidence that `rival` is not faster than the setting by more than 5%; NaN
         if not known."""
-        mine = self.by_key[key]
+        speed = self.by_key[key]
         other = self.by_key[rival]
-        noise = together((mine.own, other.own))
-        ahead = math.log(mine.per_s / other.per_s) - math.log(1 - thresholds.EQUAL_FRAC)
+        noise = noise_of_sum((speed.own, other.own))
+        log_lead = math.log(speed.per_s / other.per_s) - math.log(1 - thresholds.EQUAL_FRAC)
         if not noise.known:
             return math.nan
         if noise.variance == 0:
-            return float(ahead > -ROUNDING_FRAC)
-        return students_t.below(ahead / math.sqrt(noise.variance), noise.df)
+            return float(log_lead > -ROUNDING_FRAC)
+        return students_t.below(log_lead / math.sqrt(noise.variance), noise.df)
 
     def behind(self, key: str, rival: str) -> bool:
         """Returns whether the setting is surely slower than `rival` by more than 5%."""
@@ -253,8 +253,8 @@ class Speeds:
         return near
 
 
-def _rounds_of_both(mine: Speed, other: Speed) -> int:
-    return min(len(mine.rounds), len(other.rounds))
+def _rounds_of_both(one: Speed, other: Speed) -> int:
+    return min(len(one.rounds), len(other.rounds))
 
 
 def _interval(value: float, noise: LogNoise, level: float) -> Interval:
@@ -289,15 +289,15 @@ def speeds(runs: Mapping[str, Rounds]) -> Speeds:
         return Speeds({})
     level = in_all_rounds(runs)
     fit = _fit(every)
-    found = {}
+    by_key = {}
     for key in sorted({run.key for run in every}):
         at = [i for i, run in enumerate(every) if run.key == key]
-        mine = [every[i] for i in at]
-        own = _noise(mine, fit.residuals[at], float(fit.df[at].sum()))
-        logs = np.array([run.log for run in mine])
-        alone = _noise(mine, logs - logs.mean(), len(mine) - 1.0)
-        found[key] = Speed(per_s(level[key]), own, alone, frozenset(runs[key]))
-    return Speeds(found)
+        of_setting = [every[i] for i in at]
+        own = _noise(of_setting, fit.residuals[at], float(fit.df[at].sum()))
+        logs = np.array([run.log for run in of_setting])
+        alone = _noise(of_setting, logs - logs.mean(), len(of_setting) - 1.0)
+        by_key[key] = Speed(per_s(level[key]), own, alone, frozenset(runs[key]))
+    return Speeds(by_key)
 
 
 def _runs(runs: Mapping[str, Rounds]) -> list[_Run]:
@@ -317,7 +317,7 @@ def _noise(runs: Sequence[_Run], residuals: Floats, df: float) -> LogNoise:
     it happens to be: where blocks are even, all of it counts. The more uneven the blocks are, the
     less of it is news, unless the runs differ by far more than their blocks explain.
     """
-    within = together([run.within for run in runs]).scaled(1 / len(runs))
+    within = noise_of_sum([run.within for run in runs]).scaled(1 / len(runs))
     if len(runs) < 2 or df < DF_ROUNDING or not within.known:
         return LogNoise()
     differ = float((residuals**2).sum()) / df
@@ -380,12 +380,12 @@ def _weighted_fit(runs: Sequence[_Run], even: Floats) -> _Fit:
     logs = np.array([run.log for run in runs])
     weighted = design * even[:, None]
     inverse = np.linalg.pinv(weighted)
-    found = inverse @ (logs * even)
+    coefficients = inverse @ (logs * even)
     leverage = np.einsum("ij,ji->i", weighted, inverse)
-    effects = found[len(keys) :]
+    effects = coefficients[len(keys) :]
     effects = effects - effects.mean() if len(effects) else effects
     of_round = dict(zip(crowded, map(float, effects), strict=True))
-    return _Fit(logs - design @ found, np.clip(1 - leverage, 0.0, 1.0), of_round)
+    return _Fit(logs - design @ coefficients, np.clip(1 - leverage, 0.0, 1.0), of_round)
 
 
 def _evenness(run: _Run) -> float:
@@ -419,37 +419,37 @@ def in_all_rounds(runs: Mapping[str, Rounds]) -> dict[str, dict[int, RunBlocks]]
     missed a slow round, it did not gain by that. As they are where all ran in the same rounds, or
     nothing connects them.
     """
-    as_they_are = {key: dict(mine) for key, mine in runs.items()}
-    took_part = [set(mine) for mine in runs.values() if mine]
+    as_they_are = {key: dict(rounds) for key, rounds in runs.items()}
+    took_part = [set(rounds) for rounds in runs.values() if rounds]
     if len(took_part) < 2 or all(rounds == took_part[0] for rounds in took_part):
         return as_they_are
     of_round = _fit(_runs(runs)).of_round
     return {
         key: {
             number: blocks.slower_by(math.exp(of_round.get(number, 0.0)))
-            for number, blocks in mine.items()
+            for number, blocks in rounds.items()
         }
-        for key, mine in as_they_are.items()
+        for key, rounds in as_they_are.items()
     }
 
 
-def of_runs(mine: Floats, base: Floats) -> Interval:
+def of_runs(candidate: Floats, base: Floats) -> Interval:
     """Returns the ratio of two speeds of which runs were made apart, not by turns, from the
     logarithms of their samples/s, (n,) and (m,): Student's two-sample t, both sides alike in
     scatter. At least three runs together.
     """
-    df = len(mine) + len(base) - 2
-    squares = math.fsum(float(((side - side.mean()) ** 2).sum()) for side in (mine, base))
-    variance = squares / df * (1 / len(mine) + 1 / len(base))
-    ratio = math.exp(float(mine.mean() - base.mean()))
+    df = len(candidate) + len(base) - 2
+    squares = math.fsum(float(((side - side.mean()) ** 2).sum()) for side in (candidate, base))
+    variance = squares / df * (1 / len(candidate) + 1 / len(base))
+    ratio = math.exp(float(candidate.mean() - base.mean()))
     return _interval(ratio, LogNoise(variance, df), 1 - ERROR_CHANCE)
 
 
-def of_intervals(mine: Interval, base: Interval) -> Interval:
+def of_intervals(candidate: Interval, base: Interval) -> Interval:
     """Returns the ratio of two speeds that were measured apart, one run each, from their intervals.
     What differs from run to run is not in it: to have that, run both by turns.
     """
-    known = all(math.isfinite(end) for end in (*mine, *base))
-    if not known or min(mine.low, base.low) <= 0:
-        return Interval(mine.value / base.value, math.nan, math.nan) if base.value else UNKNOWN
-    return arrays.ratio_of(mine, base)
+    known = all(math.isfinite(end) for end in (*candidate, *base))
+    if not known or min(candidate.low, base.low) <= 0:
+        return Interval(candidate.value / base.value, math.nan, math.nan) if base.value else UNKNOWN
+    return arrays.ratio_of(candidate, base)

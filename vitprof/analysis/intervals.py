@@ -135,7 +135,7 @@ def interval_of_runs(runs: Sequence[tuple[Floats, Floats]]) -> Interval:
         return ratio_interval(part, whole)
     ratio = float(part.sum()) / total
     off = [part - ratio * whole for part, whole in runs]
-    noise = functools.reduce(_together, map(_noise_of_neighbours, off))
+    noise = functools.reduce(_noise_of_sum, map(_noise_of_neighbours, off))
     low, high = _stretched(np.asarray(ratio), noise.reach() / total, np.concatenate(off))
     return _interval(float(part.sum()), total, low, high)
 
@@ -191,7 +191,7 @@ def share_ends(part: Floats, whole: Floats, apart: Mask | None = None) -> tuple[
     inside = (share > 0) & (share < 1)
     of_whole = np.where(inside, share, 0.5)
     exponent = noise.reach() / (of_whole * (1 - of_whole))
-    stretch = np.exp(_told(exponent, noise.few))
+    stretch = np.exp(_reach(exponent, noise.few))
     odds = of_whole / (1 - of_whole)
     low = odds / stretch
     high = odds * stretch
@@ -257,7 +257,7 @@ def _stretched(
     above 0 for a ratio above 0.
     """
     above = ratio > 0
-    relative = _told(reach / np.where(above, ratio, 1.0), few)
+    relative = _reach(reach / np.where(above, ratio, 1.0), few)
     tail_above = (off**3).sum(axis=-1) > 0
     far = np.exp(relative)
     near = 1 + relative
@@ -266,7 +266,7 @@ def _stretched(
     return np.where(above, low, ratio - reach), np.where(above, high, ratio + reach)
 
 
-def _told(relative: Floats, few: Mask | bool) -> Floats:
+def _reach(relative: Floats, few: Mask | bool) -> Floats:
     """Returns how far an end may be, as an exponent; NaN with too few independent steps, unless
     even the bound for these is narrow.
     """
@@ -315,10 +315,10 @@ def noise_of_sum(values: Floats, apart: Mask | None = None) -> Noise:
     of_one = (squares + (KNOWN_START_SPREAD * excess) ** 2) / n
     df = np.full_like(of_one, n - 1 + KNOWN_START_DF)
     of_starts = Noise(n * of_one, df, np.zeros_like(of_one, dtype=bool))
-    return _together(between, of_starts)
+    return _noise_of_sum(between, of_starts)
 
 
-def _together(one: Noise, other: Noise) -> Noise:
+def _noise_of_sum(one: Noise, other: Noise) -> Noise:
     """Returns the noise of the sum of two independent sums, with Satterthwaite's degrees of
     freedom."""
     variance = one.variance + other.variance

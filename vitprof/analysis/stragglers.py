@@ -106,12 +106,12 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         return Ranks(compared.figures(), n, why_not=why)
     named = compared.late() or compared.changing() or compared.only_heavier()
     doubt = compared.in_doubt(named)
-    found = compared.costs() | {
+    costs = compared.costs() | {
         "not_all": _not_all(of_each),
         "not_forward": dropped[0],
         "not_forward_frac": dropped[1],
     }
-    return Ranks(compared.figures(), n, **found | (doubt if "why_not" in doubt else named | doubt))
+    return Ranks(compared.figures(), n, **costs | (doubt if "why_not" in doubt else named | doubt))
 
 
 Late = tuple[list[int], Interval]
@@ -128,7 +128,9 @@ class RankComparison:
         self._ranks = ranks
         self._common = common
         self._facts = facts
-        self._given, self._samples = _given(common), _times_the_others(common["samples"])
+        self._values = _values_of_ranks(common)
+        """Numbers in the batches of each rank, as a multiple of the other ranks' median."""
+        self._samples = _times_the_others(common["samples"])
         self._parts = {
             "wait": common["exposed_wait_s"],
             "between": np.nan_to_num(common["between_s"]),
@@ -147,16 +149,16 @@ class RankComparison:
 
     def figures(self) -> tuple[RankFigures, ...]:
         """Returns the figures of each rank."""
-        ahead = self._own.max(axis=0) - self._own
+        early_s = self._own.max(axis=0) - self._own
         return tuple(
             RankFigures(
                 rank,
                 float(self._common["data_wait_s"][i].sum() / self._total_s),
                 float(self._parts["wait"][i].sum() / self._total_s),
                 float(self._own[i].mean() * 1e3),
-                self._given[i],
+                self._values[i],
                 float((self._last == i).mean()),
-                float(ahead[i].sum() / self._total_s),
+                float(early_s[i].sum() / self._total_s),
             )
             for i, rank in enumerate(self._ranks)
         )
@@ -189,7 +191,7 @@ class RankComparison:
         if late is None:
             return {}
         most, saves = late
-        cause = _cause(most, self._parts, self._given, self._samples)
+        cause = _cause(most, self._parts, self._values, self._samples)
         machine = _machine(cause, most, self._ranks, self._common, self._facts)
         return {
             "straggler": self._ranks[most[0]],
@@ -230,14 +232,14 @@ class RankComparison:
         saves = _share(self._leads[self._counts], self._step_s)
         if not saves.low >= WANDERING_FRAC:  # also NaN
             return {}
-        here = (self._last[None], np.arange(self._n)[None])
+        at_last = (self._last[None], np.arange(self._n)[None])
         values = self._common["batch_values"]
         of_last = {
-            name: np.concatenate([of[here], np.median(of, axis=0)[None]])
+            name: np.concatenate([of[at_last], np.median(of, axis=0)[None]])
             for name, of in self._parts.items()
         }
         heavier = (
-            float(np.nanmean(values[here] / np.median(values, axis=0)))
+            float(np.nanmean(values[at_last] / np.median(values, axis=0)))
             if np.isfinite(values).all()
             else math.nan
         )
@@ -264,21 +266,21 @@ class RankComparison:
         least = max(LEAST_FRAC, DOUBT * named["saves"].value) if late else LEAST_FRAC
         if named.get("wandering") or not more.low > 0 or more.value < least:
             return {}
-        found: dict[str, Any] = {"waiting": (self._ranks[waits], more.value)}
+        doubt: dict[str, Any] = {"waiting": (self._ranks[waits], more.value)}
         if late:
-            found["why_not"] = (
-                f"{waits_for_others(*found['waiting'])}: which rank holds up the others is not known"
+            doubt["why_not"] = (
+                f"{waits_for_others(*doubt['waiting'])}: which rank holds up the others is not known"
             )
         if np.ptp([each.exposed_frac for each in self.figures()]) >= RANKS_DIFFER_FRAC:
-            found |= {"in_doubt": True, "lost_s": math.nan, "lost_frac": math.nan}
-        return found
+            doubt |= {"in_doubt": True, "lost_s": math.nan, "lost_frac": math.nan}
+        return doubt
 
     def only_heavier(self) -> dict[str, Any]:
         """Returns why nothing can be said of a rank that has heavier data; nothing where there is none."""
-        if not self._waits_alone or not max(self._given) >= HEAVIER:
+        if not self._waits_alone or not max(self._values) >= HEAVIER:
             return {}
-        rank = self._ranks[int(np.argmax(self._given))]
-        given = formats.number(max(self._given))
+        rank = self._ranks[int(np.argmax(self._values))]
+        given = formats.number(max(self._values))
         others = "times what the others got, but whether they wait for it is not known"
         return {"why_not": f"rank {rank} was given {given} {others} ({NO_FORWARD})"}
 
@@ -300,19 +302,21 @@ def _late_for_a_time(own: Floats, counts: np.ndarray, step_s: float) -> tuple[La
     was late there.
     """
     n = own.shape[1]
-    found = []
+    late_parts = []
     for part in np.array_split(np.arange(n), QUARTERS):
         if counts[part].sum() >= thresholds.MIN_STEPS and (
             late := _late(own[:, part], counts[part], step_s)
         ):
-            found.append((*late, part))
-    if not 0 < len(found) < QUARTERS or any(most != found[0][0] for most, *_ in found):
+            late_parts.append((*late, part))
+    if not 0 < len(late_parts) < QUARTERS or any(
+        most != late_parts[0][0] for most, *_ in late_parts
+    ):
         return None
-    saves = Interval(*(sum(of[i] * len(part) / n for _, of, part in found) for i in range(3)))
+    saves = Interval(*(sum(of[i] * len(part) / n for _, of, part in late_parts) for i in range(3)))
     then = np.zeros(n, bool)
-    for *_, part in found:
+    for *_, part in late_parts:
         then[part] = True
-    return ((found[0][0], saves), then) if saves.value >= LEAST_FRAC else None
+    return ((late_parts[0][0], saves), then) if saves.value >= LEAST_FRAC else None
 
 
 def _host(rank: int, nodes: Sequence[Mapping[str, Any]]) -> str:
@@ -332,16 +336,18 @@ def _machine(
     clocks = dict(facts.get("clocks") or {})
     for node in nodes:
         clocks |= node.get("clocks") or {}
-    if cause in ("input", "compute") and (cores := _taken(rank, nodes)):
+    if cause in ("input", "compute") and (cores := _others_cores(rank, nodes)):
         return (
             f"other programs took {formats.number(cores)} cores there, and no other node is as busy"
         )
     if cause == "compute" and len(clocks) == len(ranks):
         slow = [str(ranks[i]) for i in most]
-        mine = max(clocks[i] for i in slow)
+        slow_mhz = max(clocks[i] for i in slow)
         others = min(mhz for each, mhz in clocks.items() if each not in slow)
-        if mine <= SLOWER_CLOCK * others:
-            return f"its GPU's clock was {mine:,.0f} MHz, that of the others {others:,.0f} or more"
+        if slow_mhz <= SLOWER_CLOCK * others:
+            return (
+                f"its GPU's clock was {slow_mhz:,.0f} MHz, that of the others {others:,.0f} or more"
+            )
     return _slow_disk(rank, ranks, common, nodes) if cause == "input" else ""
 
 
@@ -358,29 +364,34 @@ def _slow_disk(
         there["others_cores"] is None or there["others_cores"] >= thresholds.OTHERS_CORES
     ):  # they may read, too
         return ""
-    here = np.isin(ranks, there["ranks"])
+    on_node = np.isin(ranks, there["ranks"])
     values = common["batch_values"].mean(axis=1)
     read_s, transform_s = (common[name].mean(axis=1) / values for name in ("read_s", "transform_s"))
     slower = (
-        here.any() and not here.all() and read_s[here].min() >= SLOWER_READS * read_s[~here].max()
+        on_node.any()
+        and not on_node.all()
+        and read_s[on_node].min() >= SLOWER_READS * read_s[~on_node].max()
     )
-    if not slower or transform_s[here].mean() > LIKE_TRANSFORMS * transform_s[~here].mean():
+    if not slower or transform_s[on_node].mean() > LIKE_TRANSFORMS * transform_s[~on_node].mean():
         return ""
     ms = [
-        formats.number(float(common["read_s"][which].mean()) * 1e3, "ms") for which in (here, ~here)
+        formats.number(float(common["read_s"][which].mean()) * 1e3, "ms")
+        for which in (on_node, ~on_node)
     ]
     return f"reading a batch takes {ms[0]} there, from a disk at {there['disk_mb_per_s']:,.0f} MB/s, elsewhere {ms[1]}"
 
 
-def _taken(rank: int, nodes: Sequence[Mapping[str, Any]]) -> float:
+def _others_cores(rank: int, nodes: Sequence[Mapping[str, Any]]) -> float:
     """Returns the cores that other programs took on the rank's node, if they did so on no other; else 0."""
-    taken = {rank in node["ranks"]: 0.0 for node in nodes}
+    most_cores = {rank in node["ranks"]: 0.0 for node in nodes}
     for node in nodes:
         if node["others_cores"] is None:
             return 0.0
-        taken[rank in node["ranks"]] = max(taken[rank in node["ranks"]], node["others_cores"])
-    busy = taken.get(True, 0.0) >= thresholds.OTHERS_CORES > taken.get(False, math.inf)
-    return taken[True] if busy else 0.0
+        most_cores[rank in node["ranks"]] = max(
+            most_cores[rank in node["ranks"]], node["others_cores"]
+        )
+    busy = most_cores.get(True, 0.0) >= thresholds.OTHERS_CORES > most_cores.get(False, math.inf)
+    return most_cores[True] if busy else 0.0
 
 
 def _common(steps: list[Series]) -> tuple[dict[str, Floats], tuple[int, float]]:
@@ -392,24 +403,24 @@ def _common(steps: list[Series]) -> tuple[dict[str, Floats], tuple[int, float]]:
     for each in steps[1:]:
         numbers = np.intersect1d(numbers, each["step"][each["warmup"] == 0])
     rows = [np.searchsorted(each["step"], numbers) for each in steps]
-    found = {
+    columns = {
         name: np.array([each[name][row] for each, row in zip(steps, rows, strict=True)])
         for name in NAMES
     }
-    since_s = np.diff(found["t_start_s"], prepend=found["t_start_s"][:, :1])
+    since_s = np.diff(columns["t_start_s"], prepend=columns["t_start_s"][:, :1])
     usual_s = (
-        np.nan_to_num(np.median(found["step_s"], axis=1, keepdims=True)) if len(numbers) else 0.0
+        np.nan_to_num(np.median(columns["step_s"], axis=1, keepdims=True)) if len(numbers) else 0.0
     )
-    found["late_s"] = np.maximum(0.0, since_s - usual_s)
-    found["awaited_s"] = np.cumsum(np.nan_to_num(found["awaited_s"]), axis=1)
-    known = np.isfinite(found["step_s"]).all(axis=0) & np.isfinite(found["exposed_wait_s"]).all(
+    columns["late_s"] = np.maximum(0.0, since_s - usual_s)
+    columns["awaited_s"] = np.cumsum(np.nan_to_num(columns["awaited_s"]), axis=1)
+    known = np.isfinite(columns["step_s"]).all(axis=0) & np.isfinite(columns["exposed_wait_s"]).all(
         axis=0
     )
-    forward = known & np.isfinite(found["forward_s"]).all(axis=0)
+    forward = known & np.isfinite(columns["forward_s"]).all(axis=0)
     dropped = known & ~forward if forward.sum() > known.sum() / 2 else np.zeros_like(known)
-    step_s = found["step_s"].max(axis=0, initial=0.0)
+    step_s = columns["step_s"].max(axis=0, initial=0.0)
     gone = int(dropped.sum()), float(step_s[dropped].sum() / max(step_s[known].sum(), 1e-9))
-    common = {name: values[:, known & ~dropped] for name, values in found.items()}
+    common = {name: values[:, known & ~dropped] for name, values in columns.items()}
     return common | {
         "awaited_s": np.diff(common["awaited_s"], prepend=0.0)
     }, gone  # with those of dropped steps
@@ -447,7 +458,7 @@ def _between_collectives(common: dict[str, Floats]) -> tuple[dict[str, Floats], 
     }, False
 
 
-def _given(common: Mapping[str, Floats]) -> list[float]:
+def _values_of_ranks(common: Mapping[str, Floats]) -> list[float]:
     known = np.isfinite(common["batch_values"]).all()
     return _times_the_others(common["batch_values"] if known else common["samples"])
 
@@ -466,23 +477,23 @@ def _share(seconds: Floats, step_s: float) -> Interval:
 
 
 def _cause(
-    most: list[int], parts: Mapping[str, Floats], given: list[float], samples: list[float]
+    most: list[int], parts: Mapping[str, Floats], values: list[float], samples: list[float]
 ) -> str:
-    """Returns why these rows are later than the median of the others. `given`, `samples`: how much they got, and how
+    """Returns why these rows are later than the median of the others. `values`, `samples`: how much they got, and how
     many samples, as ratios to the others.
     """
-    mine = {name: of[most].mean() for name, of in parts.items()}
+    late_s = {name: of[most].mean() for name, of in parts.items()}
     others = {
         name: float(np.median(np.delete(of, most, axis=0), axis=0).mean())
         for name, of in parts.items()
     }
-    largest = max(mine, key=lambda name: mine[name] - others[name])
+    largest = max(late_s, key=lambda name: late_s[name] - others[name])
     if largest == "between":
         return "between steps"
-    ratio = float(np.mean([given[i] for i in most]))
+    ratio = float(np.mean([values[i] for i in most]))
     # attention takes up to the square of a sequence's length; more samples of one size take as many times as long
     longer = largest == "works" and ratio >= HEAVIER * float(np.mean([samples[i] for i in most]))
-    for_its_size = mine[largest] <= HEAVIER * ratio ** (2 if longer else 1) * others[largest]
+    for_its_size = late_s[largest] <= HEAVIER * ratio ** (2 if longer else 1) * others[largest]
     if ratio >= HEAVIER and for_its_size:
         return "heavier data"
     return "input" if largest == "wait" else "compute"
@@ -491,9 +502,9 @@ def _cause(
 def _of_epochs(
     epochs: Floats, last: np.ndarray, ranks: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
-    found = []
+    last_ranks = []
     for epoch in np.unique(epochs):
-        mine = last[epochs == epoch]
-        if len(mine) >= thresholds.MIN_STEPS:
-            found.append((int(epoch), ranks[int(np.bincount(mine).argmax())]))
-    return tuple(found)
+        of_epoch = last[epochs == epoch]
+        if len(of_epoch) >= thresholds.MIN_STEPS:
+            last_ranks.append((int(epoch), ranks[int(np.bincount(of_epoch).argmax())]))
+    return tuple(last_ranks)

@@ -299,8 +299,8 @@ def _more_runs(deviation: float, distance: float, n: int, m: int) -> str:
             new_m += 1
         if half_interval(deviation, new_n, new_m) <= distance:
             base = f"{count(new_m - m, 'more run')} of the baseline" if new_m > m else ""
-            mine = count(new_n - n, "more run") if new_n > n else ""
-            return f"about {' and '.join(filter(None, (mine, base)))} would decide it"
+            candidate = count(new_n - n, "more run") if new_n > n else ""
+            return f"about {' and '.join(filter(None, (candidate, base)))} would decide it"
     return ""
 
 

@@ -63,9 +63,9 @@ def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> lis
 def _compared(s: RunSummary | None, base: RunSummary | None) -> RunComparison:
     if s is None or base is None or not (s.samples_per_s > 0 and base.samples_per_s > 0):
         return UNKNOWN
-    mine = Interval(s.samples_per_s, s.samples_per_s_low, s.samples_per_s_high)
+    speed = Interval(s.samples_per_s, s.samples_per_s_low, s.samples_per_s_high)
     other = Interval(base.samples_per_s, base.samples_per_s_low, base.samples_per_s_high)
-    gain = faster.of_intervals(mine, other)
+    gain = faster.of_intervals(speed, other)
     if not (math.isfinite(gain.low) and math.isfinite(gain.high)):
         return RunComparison(*gain, "unknown")
     return RunComparison(*gain, faster.relation(gain))

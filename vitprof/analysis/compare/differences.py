@@ -308,8 +308,8 @@ def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple
             continue
         takes = [_takes(config, name) for config in configs]
         cells = []
-        for config, value, taken in zip(configs, values, takes, strict=True):
-            differs = value != values[baseline] and taken and takes[baseline]
+        for config, value, takes_it in zip(configs, values, takes, strict=True):
+            differs = value != values[baseline] and takes_it and takes[baseline]
             cells.append(Cell(value, _is_default(config, name), differs))
         taking = list(itertools.compress(cells, takes))
         same_default = all(cell.default and cell.value == taking[0].value for cell in taking)

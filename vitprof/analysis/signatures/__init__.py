@@ -31,5 +31,5 @@ def find_signatures(trace: Trace) -> tuple[Signature, ...]:
     """
     if not len(trace.steps["step"]):
         return ()
-    found = [signature for rule in RULES if (signature := rule(trace)) is not None]
-    return tuple(sorted(found, key=lambda s: 0.0 if math.isnan(s.cost_frac) else -s.cost_frac))
+    signatures = [signature for rule in RULES if (signature := rule(trace)) is not None]
+    return tuple(sorted(signatures, key=lambda s: 0.0 if math.isnan(s.cost_frac) else -s.cost_frac))

@@ -67,8 +67,10 @@ def _cores(trace: steady.Trace) -> float:
     return float(trace.facts.get("cpu_count") or math.nan)
 
 
-def _lasts(found: OthersCpu, cores: float) -> bool:
-    return found.lasting_cores >= max(thresholds.OTHERS_CORES, thresholds.OTHERS_CORES_FRAC * cores)
+def _lasts(others: OthersCpu, cores: float) -> bool:
+    return others.lasting_cores >= max(
+        thresholds.OTHERS_CORES, thresholds.OTHERS_CORES_FRAC * cores
+    )
 
 
 def free_cores(trace: steady.Trace) -> float:
@@ -166,12 +168,12 @@ def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Con
 
 def other_programs(trace: steady.Trace) -> Signature | None:
     """Finds CPU taken by other programs: the whole machine's use minus the job's."""
-    found = _others(trace)
+    others = _others(trace)
     cores = _cores(trace)
     queued = _queued(trace)
-    if not _lasts(found, cores):
+    if not _lasts(others, cores):
         return None
-    full = found.machine_pct >= thresholds.BUSY_PCT
+    full = others.machine_pct >= thresholds.BUSY_PCT
     if not full:
         effect = "Cores are still free: the job need not wait for one, though it may run slower."
     elif queued < thresholds.OTHERS_CORES_FRAC:
@@ -182,17 +184,17 @@ def other_programs(trace: steady.Trace) -> Signature | None:
         effect = (
             "All cores are busy, and the job waits for cores: end those programs and measure again."
         )
-    taken = f"{number(found.cores)} of the {cores:.0f} cores ({percent(found.cores / cores)})"
+    share = f"{number(others.cores)} of the {cores:.0f} cores ({percent(others.cores / cores)})"
     evidence = {
-        "others_cores": found.cores,
-        "others_cores_lasting": found.lasting_cores,
+        "others_cores": others.cores,
+        "others_cores_lasting": others.lasting_cores,
         "cores": cores,
-        "machine_cpu_pct": found.machine_pct,
+        "machine_cpu_pct": others.machine_pct,
     }
     source = "psutil: use of all cores minus that of the job's processes"
     return Signature(
         "other-programs",
-        f"Other programs take {taken}. {effect}",
+        f"Other programs take {share}. {effect}",
         math.nan,
         math.nan,
         evidence,

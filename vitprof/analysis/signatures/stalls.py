@@ -278,9 +278,9 @@ def garbage_collection(trace: Trace) -> Signature | None:
     if mean(waits) > excess / 4:  # the data come late in the same steps: not the collector
         return None
     cost = excess * len(at) / float(known.sum())
-    looks = "this is what Python's garbage collector looks like"
+    likeness = "this is what Python's garbage collector looks like"
     if own_script.is_own_script(trace.config):
-        looks = (
+        likeness = (
             "logging or saving every so many steps looks like this, and so does Python's garbage "
             "collector"
         )
@@ -288,7 +288,7 @@ def garbage_collection(trace: Trace) -> Signature | None:
         return None
     sentence = (
         f"About every {number(period)} steps one takes {seconds(excess)} longer in Python, not for "
-        f"data ({len(at)} times): {looks} when it goes through all objects. gc.freeze() after "
+        f"data ({len(at)} times): {likeness} when it goes through all objects. gc.freeze() after "
         "start-up, or collecting on a schedule, takes that out of the steps."
     )
     evidence = {

@@ -60,8 +60,8 @@ that has run for 90 days are exact to 1 ns."""
 @dataclass(frozen=True)
 class Chain:
     """The chain of events behind each step whose device time is known, (n,) int64 ns on the monotonic clock:
-    launched_before <= asked <= got <= launched, got <= arrived, begin <= prepare_start <= prepare_end <= start <= end.
-    An unknown time makes its span empty.
+    launched_before <= requested <= got <= launched, got <= arrived, and
+    begin <= prepare_start <= prepare_end <= start <= end. An unknown time makes its span empty.
     """
 
     index: Ints
@@ -74,13 +74,14 @@ class Chain:
     end: Ints
     launched_before: Ints
     known_before: Mask
-    """Whether that is known; if not, launched_before == asked."""
-    asked: Ints
+    """Whether that is known; if not, launched_before == requested."""
+    requested: Ints
     got: Ints
     arrived: Ints
     """When the device could use the batch: `got`, or later if it was decoded on the device."""
     marked: Mask
-    """Whether the script marks its steps (`vitprof.step`): the time before `asked` is then its own, not recording."""
+    """Whether the script marks its steps (`vitprof.step`): the time before `requested` is then its own, not
+    recording."""
     entered: Ints
     """When the step itself began; what the script does between `got` and this is outside it."""
     launched: Ints
@@ -132,16 +133,18 @@ def find_chain(
     # kept the device waiting until its compute began.
     in_hand_s = steady.got_s(part)
     waited = np.isfinite(in_hand_s)
-    asked = np.where(waited, nanoseconds(part["t_start_s"]), start)
-    got = np.where(waited, np.maximum(nanoseconds(in_hand_s), asked), start)
+    requested = np.where(waited, nanoseconds(part["t_start_s"]), start)
+    got = np.where(waited, np.maximum(nanoseconds(in_hand_s), requested), start)
     launch_known = waited & np.isfinite(part["host_s"])
     launched = np.maximum(
         np.where(launch_known, nanoseconds(in_hand_s + part["host_s"]), start), got
     )
     known_before = neighbour & waited & _shifted(launch_known, False)
-    launched_before = np.where(known_before, np.minimum(_shifted(launched, LONG_AGO), asked), asked)
+    launched_before = np.where(
+        known_before, np.minimum(_shifted(launched, LONG_AGO), requested), requested
+    )
     outside_s = column(part, "outside_s")
-    outside = np.maximum(nanoseconds(outside_s) - (asked - launched_before), 0)
+    outside = np.maximum(nanoseconds(outside_s) - (requested - launched_before), 0)
     # An older record gives the length of the copy only: it ended where the compute began.
     h2d_s = part["h2d_s"]
     copied_s = part["h2d_start_s"]
@@ -161,7 +164,7 @@ def find_chain(
         end=end,
         launched_before=launched_before,
         known_before=known_before,
-        asked=asked,
+        requested=requested,
         got=got,
         arrived=arrived,
         marked=outside_s > 0,

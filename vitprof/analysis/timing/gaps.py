@@ -190,12 +190,18 @@ def _rows(chain: Chain, evaluations: Spans) -> Sequence[Ints]:
     idle = (awake(chain.begin), awake(chain.start))
     prepare = covered_before(prepared, chain.start) - covered_before(prepared, chain.begin)
     evaluation = chain.start - chain.begin - prepare - (idle[1] - idle[0])
-    launched_before, asked, arrived, begins_step, launched = (
+    launched_before, requested, arrived, begins_step, launched = (
         awake(t)
-        for t in (chain.launched_before, chain.asked, chain.arrived, chain.entered, chain.launched)
+        for t in (
+            chain.launched_before,
+            chain.requested,
+            chain.arrived,
+            chain.entered,
+            chain.launched,
+        )
     )
     copy = (awake(chain.copy_start), awake(chain.copy_end))
-    wait = (asked, arrived)
+    wait = (requested, arrived)
 
     def without_copy(*span: tuple[Ints, Ints]) -> Ints:
         return _meet(idle, *span) - _meet(idle, copy, *span)
@@ -207,7 +213,7 @@ def _rows(chain: Chain, evaluations: Spans) -> Sequence[Ints]:
     hosted = without_copy((np.maximum(arrived, begins_step), launched)) + without_copy(
         still_launching
     )
-    between = without_copy((launched_before, asked))
+    between = without_copy((launched_before, requested))
     between_epochs = np.where(chain.opens_epoch, waited + between, 0)
     data_wait = np.where(chain.opens_epoch, 0, waited)
     logged = np.where(chain.opens_epoch | chain.marked, 0, between)
@@ -218,7 +224,9 @@ def _rows(chain: Chain, evaluations: Spans) -> Sequence[Ints]:
     other = idle[1] - idle[0] - sum(causes)
     compute = chain.end - chain.start + prepare
     whole_wait = (
-        chain.got - chain.asked + np.maximum(chain.arrived - np.maximum(chain.got, chain.begin), 0)
+        chain.got
+        - chain.requested
+        + np.maximum(chain.arrived - np.maximum(chain.got, chain.begin), 0)
     )
     figures = (chain.index, chain.start, compute, prepare, chain.prepare_start, whole_wait, waited)
     return *figures, *causes, other, evaluation
@@ -255,7 +263,7 @@ def idle_interval(gaps: Gaps) -> dict[str, Interval]:
     parts = {"idle": idle / 1e9} | dict(zip(IDLE_CAUSES, causes / 1e9, strict=True))
     if len(gaps.launches_s):
         parts["launch_idle"] = gaps.launches_s
-    found = share_intervals(
+    intervals = share_intervals(
         list(parts.values()), (idle + gaps.compute_ns) / 1e9, gaps.by_step("epoch_boundary") > 0
     )
-    return dict(zip(parts, found, strict=True))
+    return dict(zip(parts, intervals, strict=True))

@@ -212,9 +212,9 @@ def _hit(steps: Series, stop: Stop) -> Mask:
     begin, end = _spans(steps)
     over = np.asarray((begin < stop.t_end_s) & (end > stop.t_start_s))
     if stop.kind == "worker":
-        asked = steps["t_start_s"]
+        requested_s = steps["t_start_s"]
         got = got_s(steps)
-        waited = np.minimum(got, stop.t_end_s) - np.maximum(asked, stop.t_start_s)
+        waited = np.minimum(got, stop.t_end_s) - np.maximum(requested_s, stop.t_start_s)
         return np.asarray((got >= stop.t_end_s) & (waited >= MIN_WAIT_S))
     if stop.kind == "paused":
         marks = np.concatenate([steps["t_start_s"], got_s(steps), end])

@@ -151,14 +151,14 @@ def recording_cost(
     share is exact for the loop. `gaps` are those of all steps, if already known.
     """
     launched = steady.launched_s(steps)[:-1]
-    asked = steps["t_start_s"][1:]
+    requested_s = steps["t_start_s"][1:]
     followed = (
         steady.steady_state(steps)[:-1]
         & (np.diff(steps["epoch"]) == 0)
         & (np.diff(steps["step"]) == 1)
         & np.isfinite(launched)
         & (
-            asked - launched > 1e-7
+            requested_s - launched > 1e-7
         )  # else watched: what that takes lies within its marks, and is not known
         & ~(
             column(steps, "outside_s")[1:] > 0
@@ -166,17 +166,19 @@ def recording_cost(
     )
     if len(
         apart := spans_of(
-            p for p in phases if len(asked) and p.t_end_s > asked[0] and p.t_start_s < asked[-1]
+            p
+            for p in phases
+            if len(requested_s) and p.t_end_s > requested_s[0] and p.t_start_s < requested_s[-1]
         )
     ):
-        followed &= covered_before(apart, nanoseconds(asked)) == covered_before(
+        followed &= covered_before(apart, nanoseconds(requested_s)) == covered_before(
             apart, nanoseconds(launched)
         )
     index = np.flatnonzero(followed)
     if not len(index):
         return RecordingCost()
-    spent = np.maximum(asked[index] - launched[index], 0.0)
-    total = float((asked[index] - steps["t_start_s"][index]).sum()) or math.nan
+    spent = np.maximum(requested_s[index] - launched[index], 0.0)
+    total = float((requested_s[index] - steps["t_start_s"][index]).sum()) or math.nan
     gaps = find_gaps(steps, phases) if gaps is None else gaps
     timed = np.append(False, followed)[gaps.index]
     known = timed.sum() == len(index) and bool(np.isfinite(steps["gap_s"][index + 1]).all())
@@ -285,7 +287,7 @@ def summarise(
         return math.nan if value is None else float(value)
 
     # figures of SM activity cover the time since the sample before
-    seen = np.diff(telemetry["t_s"], prepend=-math.inf), steps, phases
+    training_only = np.diff(telemetry["t_s"], prepend=-math.inf), steps, phases
     prepare_s = spent("prepare")
     staged_s = 0.0 if math.isnan(spent("stage")) else spent("stage")
     cpu_samples = (
@@ -334,8 +336,10 @@ def summarise(
         gpu_mem_nvml_peak_bytes=nvml_peak,
         gpu_mem_reserved_peak_bytes=reserved_peak,
         **{name: fact(name) for name in FACT_FIGURES},
-        gpu_sm_active_pct_mean=_while_training_mean(telemetry, "gpu_sm_active_pct", *seen),
-        gpu_sm_occupancy_pct_mean=_while_training_mean(telemetry, "gpu_sm_occupancy_pct", *seen),
+        gpu_sm_active_pct_mean=_while_training_mean(telemetry, "gpu_sm_active_pct", *training_only),
+        gpu_sm_occupancy_pct_mean=_while_training_mean(
+            telemetry, "gpu_sm_occupancy_pct", *training_only
+        ),
         n_divided_steps=0 if divided is None else divided.n,
         **divided_figures(divided),
         **{f"{stage}_ms": mean(steps[f"{stage}_s"][keep]) * 1e3 for stage in LOADING_STAGES},
@@ -396,8 +400,8 @@ def _while_training_mean(
     for phase in phases:
         if phase.name == "evaluate":
             inside &= (t < phase.t_start_s) | (t - looks_back_s > phase.t_end_s)
-    seen = known(telemetry[name][inside])
-    return float(seen.mean()) if len(seen) >= MIN_UTILISATION_SAMPLES else math.nan
+    values = known(telemetry[name][inside])
+    return float(values.mean()) if len(values) >= MIN_UTILISATION_SAMPLES else math.nan
 
 
 START_WORDS: dict[str, str] = {

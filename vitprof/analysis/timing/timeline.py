@@ -57,7 +57,7 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
     evaluations = evaluated(phases)
     if n:
         earliest = min(chain.begin.min(), chain.launched_before.min())
-        last = max(chain.start.max(), chain.asked.max())
+        last = max(chain.start.max(), chain.requested.max())
         evaluations = evaluations[(evaluations[:, 1] > earliest) & (evaluations[:, 0] < last)]
     evaluating = [
         (np.full(n, start), np.full(n, end), kinds["evaluation"])
@@ -67,24 +67,24 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
     causes = [  # in the order of precedence, see `find_gaps`
         (chain.prepare_start, chain.prepare_end, compute),
         *evaluating,
-        (chain.asked, chain.arrived, waiting),
+        (chain.requested, chain.arrived, waiting),
         (chain.copy_start, chain.copy_end, h2d),
         (np.maximum(chain.arrived, chain.entered), chain.launched, host),
         (chain.begin, launched_before, host),
-        (chain.launched_before, chain.asked, between),
+        (chain.launched_before, chain.requested, between),
         (chain.arrived, chain.entered, outside),
     ]
     of_gap = _cut(chain.begin, chain.start, causes)
     of_host = _cut(
         chain.launched_before,
-        chain.asked,
-        [*evaluating, (chain.launched_before, chain.asked, between)],
+        chain.requested,
+        [*evaluating, (chain.launched_before, chain.requested, between)],
     )
     bubbles = nanoseconds(column(steps, "launch_idle_s")[chain.index])
     every = np.arange(n)
     pieces = (
         ("host", *of_host),
-        ("host", every, waiting, chain.asked, chain.got),
+        ("host", every, waiting, chain.requested, chain.got),
         ("host", every, outside, chain.got, chain.entered),
         ("host", every, host, chain.entered, chain.launched),
         ("copy", every, h2d, chain.copy_start, chain.copy_end),

@@ -82,10 +82,10 @@ def period(seconds: Floats) -> int:
     longer = np.clip(seconds / np.median(seconds) - 1, 0, MOST_LONGER)
     longer -= longer.mean()
     spectrum = np.fft.rfft(longer, 2 * n)
-    together = np.fft.irfft(spectrum * np.conj(spectrum))[: most + 1]
-    if not together[0] > 0:
+    correlation = np.fft.irfft(spectrum * np.conj(spectrum))[: most + 1]
+    if not correlation[0] > 0:
         return 1
-    alike = together / together[0] * n / (n - np.arange(most + 1))
+    alike = correlation / correlation[0] * n / (n - np.arange(most + 1))
     dips = np.flatnonzero(alike < 0)
     if not len(dips):
         return 1
@@ -96,7 +96,7 @@ def period(seconds: Floats) -> int:
     return lag if peak >= max(REGULAR, SURE_SIGMAS / np.sqrt(n)) else 1
 
 
-def ahead(queue_depth: Floats) -> int:
+def queue_swing(queue_depth: Floats) -> int:
     """Returns by how many batches the queue of a loader changed over a run's steps (n,), 0 for a
     loader without one.
 
@@ -115,7 +115,7 @@ def run_blocks(steps: Series) -> RunBlocks:
     All blocks have the same number of samples, so their harmonic mean is samples over time of all
     steady steps. If step times repeat (a stall with every n-th batch), a block is at least a whole
     period, and there are fewer blocks; likewise where the loader's queue fills and empties
-    (`ahead`), unless the loop hardly waits for data.
+    (`queue_swing`), unless the loop hardly waits for data.
     """
     steady = steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
     seconds = steps["step_s"][steady]
@@ -140,7 +140,7 @@ def _how_many(steady: Series) -> int:
     n = min(MOST_BLOCKS, max(arrays.BOOTSTRAP_BLOCKS, int(total_s / LEAST_BLOCK_S)))
     n = min(n, len(seconds) // period(seconds))
     if np.nansum(steady["data_wait_s"]) > thresholds.MODERATE_FRAC * total_s:
-        least = max(1, LEAST_QUEUES * ahead(steady["queue_depth"]))
+        least = max(1, LEAST_QUEUES * queue_swing(steady["queue_depth"]))
         n = min(n, max(arrays.MIN_BLOCKS, len(seconds) // least))
     return n
 
@@ -199,13 +199,13 @@ def disturbance(
     cores = float(environment.get("cpu_count") or math.nan)
     t_s = telemetry["t_s"]
     others = (telemetry["cpu_pct"] * cores - telemetry["job_cpu_pct"]) / 100
-    taken = _mean_in(blocks, t_s, others)
+    others_cores = _mean_in(blocks, t_s, others)
     waited = np.fmax(
         _mean_in(blocks, t_s, arrays.column(telemetry, "job_cpu_wait_pct") / 100),
         _mean_in(blocks, t_s, arrays.column(telemetry, "cpu_pressure_pct") / 100),
     )
-    disturbed = (taken >= thresholds.OTHERS_CORES) & ~(waited < WAITED_FRAC)
-    return Disturbance(taken, np.asarray(disturbed))
+    disturbed = (others_cores >= thresholds.OTHERS_CORES) & ~(waited < WAITED_FRAC)
+    return Disturbance(others_cores, np.asarray(disturbed))
 
 
 DISTURBANCE_COLUMNS = ("t_s", "cpu_pct", "job_cpu_pct", "job_cpu_wait_pct", "cpu_pressure_pct")

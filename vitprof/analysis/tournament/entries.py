@@ -212,20 +212,20 @@ class LossEffect:
         return sentences.get(self.effect, "")
 
 
-def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffect:
-    """Returns the effect of a setting on the losses: `mine` are those of its runs, `as_it_is` those
+def loss_effect(as_it_is: Sequence[Losses], of_setting: Sequence[Losses]) -> LossEffect:
+    """Returns the effect of a setting on the losses: `of_setting` are those of its runs, `as_it_is` those
     of the unchanged script.
     """
-    pairs = [(a, b) for a in as_it_is for b in mine]
+    pairs = [(a, b) for a in as_it_is for b in of_setting]
     if not any(len(_common(a, b)[0]) for a, b in pairs):
         return LossEffect("unknown")
-    own, by_itself = (_first(itertools.combinations(runs, 2)) for runs in (mine, as_it_is))
+    own, by_itself = (_first(itertools.combinations(runs, 2)) for runs in (of_setting, as_it_is))
     partings = [_first([pair]) for pair in pairs]
     first = min(partings)
     if by_itself < np.inf:
         # runs that differ by chance do so at different steps; a setting's effect is at the same
         # step in all pairs
-        at_once = len(mine) > 1 and set(partings) == {first} and first < min(by_itself, own)
+        at_once = len(of_setting) > 1 and set(partings) == {first} and first < min(by_itself, own)
         if not at_once:
             return LossEffect("differs by itself", int(by_itself))
     elif first == np.inf:

@@ -28,15 +28,17 @@ def within_nodes(
     was. Rounds on nodes that share no setting with the largest group of nodes are left out, as
     nothing compares with them. On one node they stay as they are.
     """
-    seen = [
-        (key, number, nodes[key].get(number, "")) for key, mine in runs.items() for number in mine
+    placed = [
+        (key, number, nodes[key].get(number, ""))
+        for key, rounds in runs.items()
+        for number in rounds
     ]
-    if len({node for _, _, node in seen}) < 2:
-        return {key: dict(mine) for key, mine in runs.items()}
-    together = _connected({(key, node) for key, _, node in seen})
-    kept = [each for each in seen if each[2] in together]
+    if len({node for _, _, node in placed}) < 2:
+        return {key: dict(rounds) for key, rounds in runs.items()}
+    connected = _connected({(key, node) for key, _, node in placed})
+    kept = [each for each in placed if each[2] in connected]
     keys = sorted({key for key, _, _ in kept})
-    names = sorted(together)
+    names = sorted(connected)
     logs = np.array([math.log(runs[key][number].per_s) for key, number, _ in kept])
     design = np.zeros((len(kept), len(keys) + len(names)))
     for row, (key, _, node) in enumerate(kept):
@@ -44,9 +46,9 @@ def within_nodes(
     even = np.array(
         [1 / math.hypot(LEAST_ERROR, _error(runs[key][number])) for key, number, _ in kept]
     )
-    found = np.linalg.lstsq(design * even[:, None], logs * even, rcond=None)[0][len(keys) :]
-    of_round = np.array([found[names.index(node)] for _, _, node in kept])
-    shift = dict(zip(names, np.exp(found - of_round.mean()), strict=True))
+    effects = np.linalg.lstsq(design * even[:, None], logs * even, rcond=None)[0][len(keys) :]
+    of_round = np.array([effects[names.index(node)] for _, _, node in kept])
+    shift = dict(zip(names, np.exp(effects - of_round.mean()), strict=True))
     alike: dict[str, dict[int, faster.RunBlocks]] = {key: {} for key in runs}
     for key, number, node in kept:
         alike[key][number] = runs[key][number].slower_by(shift[node])
@@ -61,15 +63,15 @@ def _error(blocks: faster.RunBlocks) -> float:
 def _connected(pairs: set[tuple[str, str]]) -> set[str]:
     """Returns the nodes of the largest group whose settings lead from each to each other; `pairs`:
     setting, node."""
-    left = sorted({node for _, node in pairs})
+    remaining = sorted({node for _, node in pairs})
     best = set[str]()
-    while left:
+    while remaining:
         group = set[str]()
-        more = {left[0]}
+        more = {remaining[0]}
         while more != group:
             group = set(more)
             settings = {key for key, node in pairs if node in group}
             more = {node for key, node in pairs if key in settings}
-        left = [node for node in left if node not in group]
+        remaining = [node for node in remaining if node not in group]
         best = max(best, group, key=lambda each: sum(node in each for _, node in pairs))
     return best
