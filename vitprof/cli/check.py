@@ -72,11 +72,11 @@ def check(
     terminal.check_output(junit, "junit")
     try:
         with terminal.open_store(settle=True) as store:
-            mine = _side(store, runs, terminal.RUN)
+            candidates = _side(store, runs, terminal.RUN)
             base = _side(store, against, "against") if against else []
-        judged, between = _judge(bounds, mine, base, allowed)
+        judged, between = _judge(bounds, candidates, base, allowed)
         if junit is not None:
-            write_text(junit, _junit(judged, mine, base))
+            write_text(junit, _junit(judged, candidates, base))
     except ConfigError:
         raise
     except VitprofError as error:
@@ -84,9 +84,11 @@ def check(
         terminal.complain(one_line(error), terminal.EXIT_BAD_VALUE)
     status = _exit_status(judged)
     if as_json:
-        terminal.print_json(_object(judged, mine, base, between, status))
+        terminal.print_json(_object(judged, candidates, base, between, status))
     else:
-        terminal.show(*(f"{line.outcome:<9}  {line.sentence}{_simulated(mine)}" for line in judged))
+        terminal.show(
+            *(f"{line.outcome:<9}  {line.sentence}{_simulated(candidates)}" for line in judged)
+        )
         for difference in between.remarks:
             terminal.remark(difference)
     if status:
@@ -102,10 +104,10 @@ def _bounds(idle: str, wait: str, least: str, slowdown: str, against: str) -> li
         raise ConfigError("against", against, "give --max-slowdown too: how much slower may it be?")
     if slowdown and not against:
         raise ConfigError("max_slowdown", slowdown, "give --against too: slower than what?")
-    given = dict(zip(get_args(Kind), (idle, wait, least, slowdown), strict=True))
-    bounds = [Bound(kind, _limit(kind, text)) for kind, text in given.items() if text]
+    limits = dict(zip(get_args(Kind), (idle, wait, least, slowdown), strict=True))
+    bounds = [Bound(kind, _limit(kind, text)) for kind, text in limits.items() if text]
     if not bounds:
-        options = ", ".join(f"--{kind.replace('_', '-')}" for kind in given)
+        options = ", ".join(f"--{kind.replace('_', '-')}" for kind in limits)
         terminal.complain(
             f"there is nothing to check: give at least one of {options}", terminal.EXIT_BAD_VALUE
         )
@@ -142,10 +144,10 @@ Side = Sequence[guard.CheckedRun]
 """The runs that are checked, or those that they are compared with."""
 
 
-def _side(store: RunStore, given: str, name: str) -> list[guard.CheckedRun]:
+def _side(store: RunStore, text: str, name: str) -> list[guard.CheckedRun]:
     """Returns the runs that the option `name` names, each once. Raises `ConfigError`, `StoreError`."""
     # a file's name may have commas
-    parts = (given,) if Path(given).is_file() else texts(name, given)
+    parts = (text,) if Path(text).is_file() else texts(name, text)
     runs: dict[tuple[object, ...], guard.CheckedRun] = {}
     for part in parts:
         if part.isascii() and part.isdecimal():

@@ -64,12 +64,12 @@ def dashboard(
 ) -> None:
     """Open the dashboard, or run a command; each has its own --help."""
     if context.invoked_subcommand is not None:
-        for name, given in (
+        for name, is_set in (
             ("port", port is not None),
             ("no-browser", no_browser),
             ("version", version),
         ):
-            if given:
+            if is_set:
                 allowed = (
                     f"give options after {context.invoked_subcommand}, which may not have this one"
                 )
@@ -153,34 +153,34 @@ def main_script() -> Path:
 # its port, and what reaches it
 
 
-def free_port(address: str, asked: int | None) -> int:
-    """Returns `asked`, or the first free port from `FIRST` to `LAST`.
+def free_port(address: str, requested: int | None) -> int:
+    """Returns `requested`, or the first free port from `FIRST` to `LAST`.
 
     Raises `ConfigError` where the requested one is in use, and `VitprofError`.
     """
-    if asked is not None:
-        reason = _why_not(address, asked)
+    if requested is not None:
+        reason = _why_not(address, requested)
         if reason:
             todo = "give another, or none for the first that is free"
-            raise ConfigError("port", asked, f"{reason}; {todo}")
-        return asked
+            raise ConfigError("port", requested, f"{reason}; {todo}")
+        return requested
     for port in range(FIRST, LAST + 1):
         if not _why_not(address, port):
             return port
     raise VitprofError(f"the ports {FIRST} to {LAST} are all in use; give one with --port")
 
 
-def answering_port(asked: int | None) -> int:
-    """Returns `asked`, or the first port, on which a dashboard answers. Raises `VitprofError`."""
-    ports = range(FIRST, LAST + 1) if asked is None else [asked]
+def answering_port(requested: int | None) -> int:
+    """Returns `requested`, or the first port, on which a dashboard answers. Raises `VitprofError`."""
+    ports = range(FIRST, LAST + 1) if requested is None else [requested]
     for port in ports:
         if _answers(port, ANSWER_S):
             return port
     where = f"the ports {FIRST} to {LAST}"
     start = program()
-    if asked is not None:
-        where = f"port {asked}"
-        start += f" --port {asked}"
+    if requested is not None:
+        where = f"port {requested}"
+        start += f" --port {requested}"
     raise VitprofError(f"no dashboard answers on {where} of this machine; start one with {start}")
 
 

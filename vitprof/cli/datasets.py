@@ -33,15 +33,15 @@ def add(
 
     registry.ensure_name(name)
     with progress() as show:
-        found = look(name, spec, full=full, progress=lambda done, words: show(words, done))
-    registry.add(found.own)
+        looked = look(name, spec, full=full, progress=lambda done, words: show(words, done))
+    registry.add(looked.own)
     if as_json:
-        terminal.print_json({"look": codec.to_plain(found)})
+        terminal.print_json({"look": codec.to_plain(looked)})
         return
     options = f"--dataset {name}"
-    if found.unreadable:
+    if looked.unreadable:
         options += " --skip-unreadable"
-    terminal.show(*found.lines(), f"to train on it: {options}")
+    terminal.show(*looked.lines(), f"to train on it: {options}")
 
 
 @app.command("list")

@@ -41,8 +41,8 @@ def strategies(
             f"{name}={value}" for name, value in _knobs(s, info).items() if value is not None
         )
         lines = [s.what, f"When: {s.when}", f"Costs: {s.costs}", f"From: {s.origin}"]
-        here = _here(availability(s, info, machine=machine))
-        described = Group(*lines, f"Takes: {takes or 'no settings'}", here)
+        runs_here = _runs_here(availability(s, info, machine=machine))
+        described = Group(*lines, f"Takes: {takes or 'no settings'}", runs_here)
         rows.append((Text.assemble((s.name, "bold"), "\n", s.title), described))
     terminal.show_table(
         ("strategy", "what it does, when it helps, what it costs"), rows, show_lines=True
@@ -53,20 +53,20 @@ def _knobs(strategy: Strategy, info: catalog.DatasetInfo) -> dict[str, Any]:
     return strategy.knobs(strategy.combination(info), info)
 
 
-def _here(seen: Availability) -> Text:
-    word = "no" if seen.verdict == "bad" else "yes"
-    reason = f"; {seen.reason}" if seen.reason else ""
-    return Text.assemble("Runs here: ", (word, terminal.VERDICT_COLOURS[seen.verdict]), reason)
+def _runs_here(available: Availability) -> Text:
+    word = "no" if available.verdict == "bad" else "yes"
+    reason = f"; {available.reason}" if available.reason else ""
+    return Text.assemble("Runs here: ", (word, terminal.VERDICT_COLOURS[available.verdict]), reason)
 
 
 def _as_object(strategy: Strategy, info: catalog.DatasetInfo, machine: Machine) -> dict[str, Any]:
-    seen = availability(strategy, info, machine=machine)
+    available = availability(strategy, info, machine=machine)
     known = dataclasses.asdict(strategy) | dataclasses.asdict(strategy.combination(info))
     known["defaults"] = _knobs(strategy, info)
     return known | {
-        "available": seen.verdict != "bad",
-        "availability": seen.verdict,
-        "reason": seen.reason,
+        "available": available.verdict != "bad",
+        "availability": available.verdict,
+        "reason": available.reason,
     }
 
 
@@ -116,7 +116,7 @@ def selftest(
             "quick", True, "there is no quick form of selftest --gpu; leave one of the two out"
         )
     report: SelftestReport[Result] | SelftestReport[CaseOutcome]
-    with terminal.stop_asked() as stop, progress.progress() as bar:
+    with terminal.stop_requested() as stop, progress.progress() as bar:
 
         def show(p: Progress) -> None:
             bar(p.words, p.fraction)

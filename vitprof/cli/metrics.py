@@ -58,11 +58,11 @@ def give_metrics(
             _serve(collector, registry, host, port)
 
 
-def _until(asked: Callable[[], bool], collector: RunCollector) -> None:
+def _until(stop: Callable[[], bool], collector: RunCollector) -> None:
     """Waits until asked to end; says when the store can be read no more, and when it can again."""
     failure = ""
     ended = threading.Event()
-    while not asked() and not ended.wait(END_CHECK_S):
+    while not stop() and not ended.wait(END_CHECK_S):
         if collector.failure != failure:
             failure = collector.failure
             terminal.remark(failure or "the run store can be read again")
@@ -72,7 +72,7 @@ def _serve(collector: RunCollector, registry: CollectorRegistry, host: str, port
     """Answers scrapes until Ctrl-C or SIGTERM."""
     from prometheus_client.exposition import start_http_server
 
-    with terminal.stop_asked() as asked:
+    with terminal.stop_requested() as stop:
         # what the store has already, before the first scrape: that must not take long
         collector.update()
         try:
@@ -82,7 +82,7 @@ def _serve(collector: RunCollector, registry: CollectorRegistry, host: str, port
                 "port", port, f"{host} cannot be listened on: {error.strerror or error}"
             ) from None
         terminal.remark(f"metrics are at http://{host}:{port}/metrics (Ctrl-C ends it)")
-        _until(asked, collector)
+        _until(stop, collector)
         server.shutdown()
         server.server_close()
         thread.join()

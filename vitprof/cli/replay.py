@@ -63,7 +63,7 @@ class Replayed:
 
     log: EventLog
     training: Training
-    found: Steps
+    loop: Steps
     columns: Series
     divided: DividedCompute | None
     """What the compute of a steady step is made of; None where that is known of no step."""
@@ -72,10 +72,10 @@ class Replayed:
 
     @classmethod
     def of(cls, log: EventLog, training: Training) -> Replayed:
-        found = find_steps(training)
+        loop = find_steps(training)
         figures = StepFigures(WARMUP_STEPS)
         figures.add_events(log.events)
-        block = figures.take(training.thread, found.steps, finished=True)
+        block = figures.take(training.thread, loop.steps, finished=True)
         columns = columns_of(
             block.steps,
             optimizers_step=training.update is Kind.STEPPED,
@@ -94,12 +94,12 @@ class Replayed:
         if not log.why_incomplete:
             verdict = judge(own_config("replay", workers=0), columns, [], telemetry, facts)
         divided = divide_compute(columns, steady.steady_state(columns))
-        return cls(log, training, found, columns, divided, verdict)
+        return cls(log, training, loop, columns, divided, verdict)
 
     def lines(self) -> list[str]:
         """Returns the lines for people."""
-        n_steps = len(self.found.steps)
-        epochs = len({step.epoch for step in self.found.steps})
+        n_steps = len(self.loop.steps)
+        epochs = len({step.epoch for step in self.loop.steps})
         wait_s = float(np.nansum(self.columns["data_wait_s"]))
         lines = [
             f"{n_steps:,} steps in {formats.count(epochs, 'epoch')}, {formats.seconds(wait_s)} of waits for batches",
@@ -107,9 +107,9 @@ class Replayed:
         ]
         if not self.training.feeding:
             lines.append("fed by what was not seen")
-        if self.found.evaluations:
-            took_s = sum(each.end_s - each.begin_s for each in self.found.evaluations)
-            n = formats.count(len(self.found.evaluations), "evaluation")
+        if self.loop.evaluations:
+            took_s = sum(each.end_s - each.begin_s for each in self.loop.evaluations)
+            n = formats.count(len(self.loop.evaluations), "evaluation")
             lines.append(f"{n}, {formats.seconds(took_s)}")
         if self.training.others:
             lines.append("several threads train: the steps are those of one of them")
@@ -126,12 +126,12 @@ class Replayed:
         if self.verdict is not None:
             verdict = {"kind": self.verdict.kind, "sentence": self.verdict.sentence}
         return {
-            "steps": len(self.found.steps),
-            "epochs": len({step.epoch for step in self.found.steps}),
+            "steps": len(self.loop.steps),
+            "epochs": len({step.epoch for step in self.loop.steps}),
             "samples": float(np.sum(self.columns["samples"])),
             "data_wait_s": float(np.nansum(self.columns["data_wait_s"])),
-            "unknown_waits": sum(not step.wait_is_known for step in self.found.steps),
-            "evaluations": [dataclasses.asdict(each) for each in self.found.evaluations],
+            "unknown_waits": sum(not step.wait_is_known for step in self.loop.steps),
+            "evaluations": [dataclasses.asdict(each) for each in self.loop.evaluations],
             "fed_by": _fed_by(self.log, self.training),
             "several_threads_train": bool(self.training.others),
             "divided_compute": divided,

@@ -31,9 +31,9 @@ def prune(
 ) -> None:
     """Erase deleted runs, and old ones with --keep, for good."""
     days = _days(keep) if keep else None
-    for name, given in (("all", everything), ("dry_run", dry_run)):
-        if given and days is None:
-            raise ConfigError(name, given, "it needs --keep")
+    for name, is_set in (("all", everything), ("dry_run", dry_run)):
+        if is_set and days is None:
+            raise ConfigError(name, is_set, "it needs --keep")
     with terminal.open_store(settle=True) as store:
         if days is None:
             terminal.show(f"{formats.count(store.prune(keep_days), 'run')} erased")

@@ -124,7 +124,7 @@ def measure_and_tell(
     Returns the object for `--json`, None if nothing was measured, and whether Ctrl-C, SIGTERM or SIGHUP
     stopped it; what was measured until then is shown all the same.
     """
-    with terminal.open_store() as store, terminal.stop_asked() as stop:
+    with terminal.open_store() as store, terminal.stop_requested() as stop:
         if repeats:
             with job_manager(store, anyway=anyway) as manager, progress() as show:
                 report = trial_progress(store, show)

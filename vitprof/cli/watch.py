@@ -107,9 +107,9 @@ def watch(
             raise SystemExit(_unobserved(command, signals)) from None
         signals.to(runner.signalled)
         try:
-            given = masked_command([word[: 10 * MAX_NAME] for word in command[:MAX_NAME]])
-            name = name or shlex.join([os.path.basename(given[0]), *given[1:]])
-            run = _watched(store, runner, name, shlex.join(given), so_far, quiet=quiet)
+            masked = masked_command([word[: 10 * MAX_NAME] for word in command[:MAX_NAME]])
+            name = name or shlex.join([os.path.basename(masked[0]), *masked[1:]])
+            run = _watched(store, runner, name, shlex.join(masked), so_far, quiet=quiet)
             if event_files is not None and not event_files.written:
                 _say(f"{events} was not written: no process fetched a batch, or trained")
             if run is not None:
@@ -308,7 +308,7 @@ class WatchedSoFar:
         self._since_s = clock()
         self._running = summary.RunningTotals()
         self._steps = 0
-        self._taken: list[Series] = []
+        self._blocks: list[Series] = []
         """Blocks of steps that are not in the figures yet."""
         self._added_s = -math.inf
 
@@ -316,12 +316,12 @@ class WatchedSoFar:
         if not chunks.n_rows(steps):
             return
         self._steps += chunks.n_rows(steps)
-        self._taken.append(steps)
+        self._blocks.append(steps)
         now = self._clock()
         if now - self._added_s >= ADD_EVERY_S:
             self._added_s = now
-            self._running.add(chunks.joined("steps", self._taken))
-            self._taken.clear()
+            self._running.add(chunks.joined("steps", self._blocks))
+            self._blocks.clear()
 
     def words(self, run_id: int, state: str = "") -> str:
         """Returns a line about the run, with the dashboard's figures. `run_id`: 0 if it is not stored

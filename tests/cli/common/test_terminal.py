@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from vitprof.cli.common.terminal import signals_interrupt, signals_relayed, stop_asked
+from vitprof.cli.common.terminal import signals_interrupt, signals_relayed, stop_requested
 
 
 def test_signals_are_told_also_those_that_came_early() -> None:
@@ -54,7 +54,7 @@ def test_a_closed_terminal_interrupts_a_command_as_sigterm_does() -> None:
     for number in (signal.SIGHUP, signal.SIGTERM):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
-    with stop_asked() as asked:
+    with stop_requested() as asked:
         os.kill(os.getpid(), signal.SIGHUP)
     assert asked.by == "SIGHUP"
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup

@@ -103,52 +103,54 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
     return parameter(name, annotation, field.default, text, panel, **settings)
 
 
-def data_set(given: str) -> str:
+def data_set(name_or_spec: str) -> str:
     """Returns the name of a data set; of one given as a spec, a new name, once it was looked at.
 
     Raises `ConfigError`.
     """
-    if ":" not in given:
-        return given
+    if ":" not in name_or_spec:
+        return name_or_spec
     from vitprof.sets.look import absolute, look
 
-    name = registry.name_of(absolute(given))
+    name = registry.name_of(absolute(name_or_spec))
     if name not in registry.listed():
         with progress() as show:
-            registry.add(look(name, given, progress=lambda done, words: show(words, done)).own)
+            registry.add(
+                look(name, name_or_spec, progress=lambda done, words: show(words, done)).own
+            )
     return name
 
 
-def model_named(given: str) -> str:
+def model_named(text: str) -> str:
     """Returns the name of a model; a function of the user's may then be called in this command's jobs."""
-    function = specs.FUNCTION.fullmatch(given)
-    library, _, _ = given.partition(":")
+    function = specs.FUNCTION.fullmatch(text)
+    library, _, _ = text.partition(":")
     if function is None or library in catalog.MODEL_LIBRARIES:
-        return given
+        return text
     os.environ[specs.CODE_ALLOWED] = "1"
     file = Path(function["module"])
     if file.suffix != ".py":
-        return given
+        return text
     # jobs run in another directory
     return f"{file.absolute()}:{function['function']}"
 
 
 def texts(
-    name: str, given: str, allowed: str = "give values separated by commas"
+    name: str, text: str, allowed: str = "give values separated by commas"
 ) -> tuple[str, ...]:
     """Returns the values of option `name`, at least one. Raises `ConfigError` with `allowed` for none."""
-    values = tuple(part.strip() for part in given.split(",") if part.strip())
+    values = tuple(part.strip() for part in text.split(",") if part.strip())
     if not values:
-        raise ConfigError(name, given, allowed)
+        raise ConfigError(name, text, allowed)
     return values
 
 
-def numbers(name: str, given: str, allowed: bounds.Bounds) -> tuple[int, ...]:
+def numbers(name: str, text: str, allowed: bounds.Bounds) -> tuple[int, ...]:
     """Returns the whole numbers of option `name`, a list or a range. Raises `ConfigError`."""
     try:
-        return varied.read_numbers(given, allowed)
+        return varied.read_numbers(text, allowed)
     except ValueError as error:
-        raise ConfigError(name, given, str(error)) from None
+        raise ConfigError(name, text, str(error)) from None
 
 
 def strategies_that_run(config: RunConfig) -> tuple[str, ...]:

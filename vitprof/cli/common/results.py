@@ -245,10 +245,10 @@ def _worth_showing(
 ) -> list[recommend.BreakEven]:
     """Returns the break-even of the fastest setting of each strategy."""
     by_key = {pay.key: pay for pay in pays}
-    seen: set[str] = set()
+    shown: set[str] = set()
     fastest = []
     for row in ranked:
-        if row.entry.strategy not in seen and row.key in by_key:
+        if row.entry.strategy not in shown and row.key in by_key:
             fastest.append(by_key[row.key])
-        seen.add(row.entry.strategy)
+        shown.add(row.entry.strategy)
     return fastest[:MAX_REASONS_SHOWN]

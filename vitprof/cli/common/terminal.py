@@ -212,7 +212,7 @@ def signals_interrupt() -> None:
 
 
 @dataclass
-class StopAsked:
+class StopRequested:
     """Whether a signal arrived: call it to find out."""
 
     by: str = ""
@@ -241,18 +241,18 @@ def _handled(
 
 
 @contextlib.contextmanager
-def stop_asked() -> Iterator[StopAsked]:
-    """Yields a `StopAsked` in which Ctrl-C, SIGTERM and SIGHUP are only noted until the block ends; a
+def stop_requested() -> Iterator[StopRequested]:
+    """Yields a `StopRequested` in which Ctrl-C, SIGTERM and SIGHUP are only noted until the block ends; a
     second one of the same kind interrupts.
     """
-    asked = StopAsked()
+    request = StopRequested()
 
     def note(number: int, frame: FrameType | None) -> None:
-        asked.by = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        request.by = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         signal.signal(number, signal.default_int_handler)
 
     with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), note):
-        yield asked
+        yield request
 
 
 @contextlib.contextmanager

@@ -125,9 +125,9 @@ def read_cluster(on: str, nodes: int | None, slurm: Sequence[str] | None) -> Clu
     if nodes is not None and nodes < 1:
         raise ConfigError("nodes", nodes, "give at least 1")
     sbatch = {}
-    for given in slurm or ():
-        name, separator, value = given.partition("=")
+    for option in slurm or ():
+        name, separator, value = option.partition("=")
         if not (name and separator):
-            raise ConfigError("slurm", given, "give NAME=VALUE, such as partition=gpu")
+            raise ConfigError("slurm", option, "give NAME=VALUE, such as partition=gpu")
         sbatch[name] = value
     return Cluster(on, nodes, sbatch)

@@ -102,7 +102,7 @@ def _run_here(
     now = tournaments.tournament(store, tournament_id)
     with (
         job_manager(store, anyway=anyway, warm=now.spec.script is None) as manager,
-        terminal.stop_asked() as stop,
+        terminal.stop_requested() as stop,
         progress.progress() as show,
     ):
         runner = tournament_runner.TournamentRunner(manager, tournament_id)
@@ -130,7 +130,7 @@ def _run_on_cluster(
     opened = engines.open_engine(cluster.engine, cluster.nodes or sys.maxsize, cluster.sbatch)
     with contextlib.closing(opened) as engine:
         rounds = controller.ClusterTournament(store, tournament_id, engine)
-        with terminal.stop_asked() as stop, progress.progress() as show:
+        with terminal.stop_requested() as stop, progress.progress() as show:
             error = rounds.run(stop, lambda: _show_progress(view, show))
             return TournamentEnd(error, stop())
 
