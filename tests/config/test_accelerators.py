@@ -5,7 +5,7 @@ import pytest
 from vitprof.config import RunConfig, accelerators
 from vitprof.config.accelerators import (
     accelerator,
-    as_asked,
+    as_requested,
     card_of,
     device_for,
     device_of_times,
@@ -123,8 +123,8 @@ def test_launches_take_the_host_time() -> None:
         "simulated:1,20",
         "cuda:0",
     ):
-        assert as_asked(device) == device
-    assert as_asked("simulated:h100=3,7.02") == "simulated:h100"
+        assert as_requested(device) == device
+    assert as_requested("simulated:h100=3,7.02") == "simulated:h100"
     assert run_name(resolve(RunConfig(device="simulated:1,20,launch=4"))).endswith(
         "on simulated:1,20,launch=4"
     )

@@ -237,7 +237,7 @@ def card_of(device: str) -> Card | None:
     return CARDS.get(name)
 
 
-def as_asked(device: str) -> str:
+def as_requested(device: str) -> str:
     """Returns a card's device without the figures that `device_for` added; any other device unchanged."""
     if card_of(device) is None or LAUNCHING in device:
         return device

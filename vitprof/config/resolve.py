@@ -213,4 +213,4 @@ def _words_on_training(config: RunConfig) -> Iterator[str]:
     if config.ranks > 1:
         yield f"{config.ranks} ranks"
     if config.simulated:
-        yield f"on {accelerators.as_asked(config.device)}"
+        yield f"on {accelerators.as_requested(config.device)}"

@@ -90,7 +90,7 @@ def _chosen(config: RunConfig) -> RunConfig:
             without = dataclasses.replace(config, **{name: None})  # type: ignore[arg-type]
             if resolve(without) == whole:
                 config = without
-    by_name = dataclasses.replace(config, device=accelerators.as_asked(config.device))
+    by_name = dataclasses.replace(config, device=accelerators.as_requested(config.device))
     return by_name if resolve(by_name) == whole else config
 
 
