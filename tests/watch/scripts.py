@@ -681,8 +681,8 @@ def count_work(*, batch: int) -> list[float]:
 
     model, optimizer = linear(1, 1, lr=0.1)
     for i, x in enumerate(DataLoader(Plain(), batch_size=batch)):
-        if i == 1 and CURRENT.recorder is not None and CURRENT.recorder.looks is not None:
-            CURRENT.recorder.looks.remove()  # steps chosen at random are not counted
+        if i == 1 and CURRENT.recorder is not None and CURRENT.recorder.sampler is not None:
+            CURRENT.recorder.sampler.remove()  # steps chosen at random are not counted
         if i == 10:
             sys.setprofile(note)
         if i == 20:

@@ -242,7 +242,7 @@ def test_an_object_that_is_gone_is_forgotten_and_its_number_may_be_anothers() ->
     assert (kept[key], list(kept.values())) == ("again", ["again"])
     del key
     gc.collect()
-    assert (list(kept.values()), kept._found) == ([], {})
+    assert (list(kept.values()), kept._entries) == ([], {})
 
 
 @pytest.mark.parametrize("kind", WITHOUT)

@@ -198,7 +198,7 @@ class Sending:
             self.buffer,
             lambda: self.connection,  # type: ignore[arg-type, return-value]
             lost=self.lost.append,
-            told=self._tell,
+            received=self._tell,
         )
 
     def _tell(self, answer: dict[str, Any]) -> bool:

@@ -105,9 +105,9 @@ def _check_header(path: Path, header: object) -> None:
             f"{path} is no event log: vitprof watch --events FILE -- COMMAND writes one"
         )
     if header[HEADER] != FORMAT:
-        found = header[HEADER]
+        version = header[HEADER]
         raise EventLogError(
-            f"{path} has version {found} of the format, and this vitprof reads {FORMAT}: "
+            f"{path} has version {version} of the format, and this vitprof reads {FORMAT}: "
             "replay it with the vitprof that wrote it"
         )
 

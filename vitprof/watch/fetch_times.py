@@ -229,15 +229,15 @@ def transform_sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
     if len(laps) == 1:  # most datasets have one, and this runs once for each batch
         (lap,) = laps.values()
         return ((tuple(lap.names), lap.calls, tuple(lap.seconds)),) if lap.calls else ()
-    found: dict[tuple[str, ...], Laps] = {}
+    by_names: dict[tuple[str, ...], Laps] = {}
     for lap in laps.values():
         if not lap.calls:  # every call failed, and the dataset caught the error
             continue
         names = tuple(lap.names)
-        if (known := found.setdefault(names, lap)) is not lap:
+        if (known := by_names.setdefault(names, lap)) is not lap:
             known.calls += lap.calls
             known.seconds = [a + b for a, b in zip(known.seconds, lap.seconds, strict=True)]
-    return tuple([(names, lap.calls, tuple(lap.seconds)) for names, lap in found.items()])
+    return tuple([(names, lap.calls, tuple(lap.seconds)) for names, lap in by_names.items()])
 
 
 MAX_NAME = 60
@@ -257,10 +257,10 @@ def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def call_timed(self: Any, *inputs: Any, **named: Any) -> Any:
         making = MAKING.now
-        found = making.laps
-        if found is None:
+        laps_of = making.laps
+        if laps_of is None:
             return call(self, *inputs, **named)
-        laps = found.get(id(self)) or found.setdefault(id(self), Laps(self))
+        laps = laps_of.get(id(self)) or laps_of.setdefault(id(self), Laps(self))
         seconds, in_turn = laps.seconds, is_known and not named
         making.laps = None
         try:
@@ -282,7 +282,7 @@ def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
             laps.calls += 1
             return outputs
         finally:
-            making.laps = found
+            making.laps = laps_of
 
     return call_timed
 

@@ -76,22 +76,22 @@ class ByIdentity(Generic[V]):
     """
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[weakref.ref[Any], V]] = {}
+        self._entries: dict[int, tuple[weakref.ref[Any], V]] = {}
 
     def __setitem__(self, key: Any, value: V) -> None:
         """Raises `TypeError` for an object that cannot be referred to weakly."""
         number = id(key)
-        found = self._found
+        entries = self._entries
 
         def forget(gone: weakref.ref[Any]) -> None:
-            kept = found.get(number)
+            kept = entries.get(number)
             if kept is not None and kept[0] is gone:  # else another object has its number by now
-                del found[number]
+                del entries[number]
 
-        found[number] = weakref.ref(key, forget), value
+        entries[number] = weakref.ref(key, forget), value
 
     def get(self, key: Any) -> V | None:
-        reference, value = self._found.get(id(key), (None, None))
+        reference, value = self._entries.get(id(key), (None, None))
         return value if reference is not None and reference() is key else None
 
     def __getitem__(self, key: Any) -> V:
@@ -105,13 +105,13 @@ class ByIdentity(Generic[V]):
 
     def items(self) -> Iterator[tuple[weakref.ref[Any], V]]:
         """Yields references to objects that are still there, with what is kept of them."""
-        for reference, value in list(self._found.values()):
+        for reference, value in list(self._entries.values()):
             if reference() is not None:
                 yield reference, value
 
     def values(self) -> Iterator[V]:
         """Yields what is kept of objects that are still there."""
-        for reference, value in list(self._found.values()):
+        for reference, value in list(self._entries.values()):
             if reference() is not None:
                 yield value
 

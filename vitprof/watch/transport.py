@@ -57,17 +57,17 @@ class Transport:
         stages: StageSums | None = None,
         lost: Callable[[str], None] = lambda why: None,
         header: Callable[[], dict[str, Any]] = dict,
-        told: Callable[[dict[str, Any]], bool] = lambda answer: False,
+        received: Callable[[dict[str, Any]], bool] = lambda answer: False,
     ) -> None:
         """`connect` may raise anything. `stages`: is described now and then. `lost` is called with the
         reason where a training's events cannot be sent, or no more of them. `header` returns more facts
-        about the process. `told` takes what the program says, and returns whether that was for it."""
+        about the process. `received` takes what the program says, and returns whether that was for it."""
         self._buffer = buffer
         self._stages = stages
         self._lost = lost
         self._connect_to = connect
         self._header = header
-        self._told = told
+        self._received = received
         self._connection: Connection | None = None
         self._process: dict[str, Any] | None = None
         """What is known of this process since its first work: by its end a rank may have left its group."""
@@ -244,7 +244,7 @@ class Transport:
         for answer in answers:
             if "run" in answer:
                 self._run_number = int(answer["run"])
-            elif not self._told(answer):
+            elif not self._received(answer):
                 self._answers.append(answer)
         if any("error" in answer for answer in self._answers):
             self._refuse("")
@@ -262,9 +262,9 @@ class Transport:
         is not there within so long."""
         until_s = perf_counter() + limit_s
         while True:
-            found = come()
-            if found is not None:
-                return found
+            result = come()
+            if result is not None:
+                return result
             left_s = until_s - perf_counter()
             if self._connection is None or left_s <= 0:
                 return None

@@ -34,7 +34,7 @@ _made = ByIdentity[dict[str, Any]]()
 _counts: Counter[str] = Counter()
 
 
-def tell(about: str, text: str) -> None:
+def emit(about: str, text: str) -> None:
     """Appends a line to the file, where one is named, for the program that started the trial."""
     # the socket belongs to the process that trains, once it does; others open files and make loaders too, and earlier
     path = os.environ.get(TELL)
@@ -72,7 +72,7 @@ def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
         except TypeError:  # the script's own mistake, which PyTorch will report
             pass
         except Exception as error:  # nothing was changed, so the trial fails; this line says why
-            tell("problem", f"{type(error).__name__}: {error}")
+            emit("problem", f"{type(error).__name__}: {error}")
         begin(self, *args, **kwargs)
         _made[self] = made
 
@@ -96,14 +96,16 @@ def made_of(loader: Any) -> dict[str, Any]:
     }
 
 
-def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType) -> dict[str, Any]:
+def _noted(arguments: dict[str, Any], dataloader: ModuleType, frame: FrameType) -> dict[str, Any]:
     chain, where = _led_here(frame)
-    dataset = given["dataset"]
+    dataset = arguments["dataset"]
     n_samples = length(dataset)
     if n_samples is None:  # an IterableDataset, or a dataset without a length
         n_samples = -1
-    sampler = given.get("sampler") if given.get("batch_sampler") is None else given["batch_sampler"]
-    sampled = "shuffled" if given.get("shuffle") else type(sampler).__qualname__
+    sampler = arguments.get("batch_sampler")
+    if sampler is None:
+        sampler = arguments.get("sampler")
+    sampled = "shuffled" if arguments.get("shuffle") else type(sampler).__qualname__
     text = "|".join([*chain, type(dataset).__qualname__, str(n_samples), sampled])
     place = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     _counts[place] += 1
@@ -113,8 +115,9 @@ def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType) -> d
         "by_script": "site-packages" not in frame.f_code.co_filename,
         "nth": _counts[place],
         "changed": False,
-        "given": " ".join(name for name in given if name not in ("self", "dataset")),
-        "own_batches": given.get("batch_sampler") is not None or given.get("batch_size", 1) is None,
+        "given": " ".join(name for name in arguments if name not in ("self", "dataset")),
+        "own_batches": arguments.get("batch_sampler") is not None
+        or arguments.get("batch_size", 1) is None,
         "iterable": isinstance(dataset, dataloader.IterableDataset),
     }
 
@@ -134,7 +137,7 @@ def _led_here(frame: FrameType) -> tuple[list[str], str]:
     return chain, next(own, chain[0])
 
 
-def _change(given: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any]) -> None:
+def _change(call_arguments: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any]) -> None:
     arguments, cache_bytes, stored = (
         wanted["arguments"],
         wanted["cache_bytes"],
@@ -143,13 +146,15 @@ def _change(given: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any])
     if "batch_size" in arguments and made["own_batches"]:
         raise ValueError("the script makes its batches itself: batch_size cannot be varied")
     if cache_bytes is not None:
-        workers = arguments.get("num_workers", given.get("num_workers", 0))
-        given["dataset"] = KeptSamples(given["dataset"], cache_bytes // max(workers, 1))
+        workers = arguments.get("num_workers", call_arguments.get("num_workers", 0))
+        call_arguments["dataset"] = KeptSamples(
+            call_arguments["dataset"], cache_bytes // max(workers, 1)
+        )
     if stored is not None:
         from vitprof.watch.conversion import StoredSamples
 
-        given["dataset"] = StoredSamples(given["dataset"], stored)
-    given.update(arguments)
+        call_arguments["dataset"] = StoredSamples(call_arguments["dataset"], stored)
+    call_arguments.update(arguments)
     made["changed"] = True
 
 
@@ -175,13 +180,13 @@ class KeptSamples(Proxy):
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
         """Returns the samples of a whole batch: PyTorch calls this method where a dataset has it."""
-        together = getattr(self._vitprof_wrapped, "__getitems__", None)
+        get_batch = getattr(self._vitprof_wrapped, "__getitems__", None)
         missing = [i for i in indices if i not in self._vitprof_kept]
         new = {}
-        if together is not None and missing:
+        if get_batch is not None and missing:
             new = {
                 i: self._keep(i, sample)
-                for i, sample in zip(missing, together(missing), strict=True)
+                for i, sample in zip(missing, get_batch(missing), strict=True)
             }
         return [new[i] if i in new else self[i] for i in indices]
 
@@ -196,7 +201,7 @@ class KeptSamples(Proxy):
                     f" of {len(self)}" if hasattr(self._vitprof_wrapped, "__len__") else "",
                 )
                 full = f"{self._vitprof_limit / 1e9:.3g} GB for each loading process were full after {n}{of} samples"
-                tell(
+                emit(
                     "notice",
                     f"decode_cache=ram does not fit: {full}; the others are read again each time",
                 )
@@ -264,7 +269,7 @@ class WrittenFiles:
             self._created.add(whole)
         if whole + what not in self._reported:
             self._reported.add(whole + what)
-            tell("opened", whole + what)
+            emit("opened", whole + what)
 
     def _is_no_news(self, path: str) -> bool:
         if path.startswith((self._within, *NO_FILES)) or BYTE_CODE in path:

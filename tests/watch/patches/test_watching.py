@@ -227,11 +227,11 @@ def test_headroom_begins_or_is_refused_by_the_cores_word(
     headroom = watched.recorder.headroom
     assert isinstance(headroom, ReplayPlan)
     assert watched._header()["headroom"]
-    assert watched._told({"headroom": 4, "facts": {}})
+    assert watched._received({"headroom": 4, "facts": {}})
     assert headroom._loader == 4
-    assert watched._told({"headroom": 0, "refused": "several loaders"})
+    assert watched._received({"headroom": 0, "refused": "several loaders"})
     assert headroom.refused == "several loaders"
-    assert not watched._told({"answer": "steps"})
+    assert not watched._received({"answer": "steps"})
 
 
 def test_without_a_limit_no_steps_are_counted(program: FakeConnection) -> None:

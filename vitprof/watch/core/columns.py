@@ -84,14 +84,14 @@ def marks_of(steps: Sequence[Step], before: Step | None = None, first: int = 0) 
 
 def _begins(steps: Sequence[Step], before: Step | None) -> Figures:
     """Returns when each step began: with its first request, or as the one before ended."""
-    found = list[float]()
+    begins = list[float]()
     for step in steps:
         if step.fetches:
-            found.append(step.begin_s)
+            begins.append(step.begin_s)
         else:
-            found.append(step.work[0].at_s if before is None else before.end_s)
+            begins.append(step.work[0].at_s if before is None else before.end_s)
         before = step
-    return np.array(found)
+    return np.array(begins)
 
 
 def _previous_ends(steps: Sequence[Step], begins: Figures, before: Step | None) -> Figures:
@@ -99,10 +99,10 @@ def _previous_ends(steps: Sequence[Step], begins: Figures, before: Step | None) 
     itself began, if it is the first of all, or an evaluation or vitprof itself was between them."""
     ends = [NAN if before is None else before.end_s, *(step.end_s for step in steps)]
     begins_anew = [step.after_evaluation or _is_held_up(step) for step in steps]
-    found = np.where(begins_anew, begins, ends[:-1])
+    previous_ends = np.where(begins_anew, begins, ends[:-1])
     if before is None:
-        found[:1] = begins[:1]
-    return found
+        previous_ends[:1] = begins[:1]
+    return previous_ends
 
 
 def _is_held_up(step: Step) -> bool:
@@ -118,17 +118,17 @@ def _work_begins(steps: Sequence[Step], received_s: Figures) -> Figures:
 
 def _outside(steps: Sequence[Step], begins: Figures, before: Step | None) -> Figures:
     """Returns how long the script did something else before each step that it marks; NaN for others."""
-    found = list[float]()
+    outside_s = list[float]()
     for step, begun_s in zip(steps, begins.tolist(), strict=True):
         if not step.is_marked:
-            found.append(NAN)
+            outside_s.append(NAN)
         else:
             follows = before is not None and before.is_marked and not step.after_evaluation
             left_s = before.end_s if before is not None and follows else begun_s
             enters_s = max(step.entered_s, begun_s + step.wait_s)
-            found.append(max(0.0, enters_s - left_s - step.wait_s))
+            outside_s.append(max(0.0, enters_s - left_s - step.wait_s))
         before = step
-    return np.array(found)
+    return np.array(outside_s)
 
 
 def _n_ready(step: Step) -> float:
@@ -137,7 +137,7 @@ def _n_ready(step: Step) -> float:
 
 def _stages(steps: Iterable[Step]) -> dict[str, Figures]:
     """Returns the columns of how the batches of each step were made."""
-    rows = [_together(step) for step in steps]
+    rows = [_sum_of_stages(step) for step in steps]
     figures = np.fromiter(itertools.chain.from_iterable(rows), float, len(rows) * len(NOT_KNOWN))
     columns = figures.reshape(len(rows), len(NOT_KNOWN)).T
     made = dict(zip(Stages._fields, columns, strict=True))
@@ -145,7 +145,7 @@ def _stages(steps: Iterable[Step]) -> dict[str, Figures]:
     return {"read_s": np.maximum(0.0, dataset_s - made["transform_s"]), **made}
 
 
-def _together(step: Step) -> Stages:
+def _sum_of_stages(step: Step) -> Stages:
     """Returns the seconds of all batches of a step in each stage, from the beginning of the first to
     the end of the last."""
     known = [stages for fetch in step.fetches if (stages := fetch.stages) is not None]

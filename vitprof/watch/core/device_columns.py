@@ -167,7 +167,7 @@ class DeviceSteps:
         self.marks = MarkTable()
         self._waiting: list[Step] = []
         self._previous = Previous()
-        self._beside = OtherStreams()
+        self._other_streams = OtherStreams()
         self._n_before_steady = warmup_steps
         self.n_side_stream_steps = 0
         """Steps before whose compute another stream worked while that of training was idle."""
@@ -191,28 +191,28 @@ class DeviceSteps:
             self._waiting = []
             return steps, [None] * len(steps)
         marks = self.marks.of_thread(thread)
-        taken = list[Step]()
+        given_out = list[Step]()
         figures = list[DeviceFigures | None]()
         for step in self._waiting:
-            found = passed(step, marks, self._previous)
-            n_waiting = len(self._waiting) - len(taken)
-            if not (finished or found.is_reached or n_waiting > MOST_WAITING):
+            result = passed(step, marks, self._previous)
+            n_waiting = len(self._waiting) - len(given_out)
+            if not (finished or result.is_reached or n_waiting > MOST_WAITING):
                 break
-            taken.append(step)
-            figures.append(found.figures)
-            self._count(marks, found)
-            self._previous = found.leaves
-        del self._waiting[: len(taken)]
+            given_out.append(step)
+            figures.append(result.figures)
+            self._count(marks, result)
+            self._previous = result.leaves
+        del self._waiting[: len(given_out)]
         marks.forget(self._previous.worked_s)
-        return taken, figures
+        return given_out, figures
 
     def facts(self) -> dict[str, int]:
         """Returns the facts of the steps that were given out, by their names in a recording."""
         n = self.n_side_stream_steps
         return {"side_stream_steps": n} if n else {}
 
-    def _count(self, marks: MarksOfThread, found: Passed) -> None:
-        aside = self._beside.worked_in_gap(marks, self.marks.copied_in, found)
+    def _count(self, marks: MarksOfThread, result: Passed) -> None:
+        aside = self._other_streams.worked_in_gap(marks, self.marks.copied_in, result)
         if self._n_before_steady:
             self._n_before_steady -= 1
         elif aside:
@@ -228,19 +228,19 @@ class OtherStreams:
         """Of work that may reach into the gap before the next step."""
         self._marked_until_s = -math.inf
 
-    def worked_in_gap(self, marks: MarksOfThread, copied_in: set[float], found: Passed) -> bool:
+    def worked_in_gap(self, marks: MarksOfThread, copied_in: set[float], result: Passed) -> bool:
         """Returns whether they worked for a part of the gap before a step that matters.
 
         `copied_in`: the streams in which batches are copied, which is no work.
         """
-        between = marks.between(self._marked_until_s, found.marked_until_s)
+        between = marks.between(self._marked_until_s, result.marked_until_s)
         self._marks += [
             mark
             for mark in between
             if mark.place is MarkedPoint.ASIDE and mark.stream not in copied_in
         ]
-        self._marked_until_s = found.marked_until_s
-        step = found.figures
+        self._marked_until_s = result.marked_until_s
+        step = result.figures
         aside_s = 0.0
         later = list[Mark]()
         for mark in self._marks:

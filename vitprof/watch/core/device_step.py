@@ -223,9 +223,9 @@ class DeviceStep:
         """Returns where its work ends: where the script left the step that it marks; else where, after its
         last work, it copied the next batch or requested one. Of the script's last step nothing of that
         is seen: it ends with the optimizer's step."""
-        left = [work for work in self.works if work.kind is Kind.LEFT]
-        if left:
-            return End(self.mark_of(left[-1]))
+        leavings = [work for work in self.works if work.kind is Kind.LEFT]
+        if leavings:
+            return End(self.mark_of(leavings[-1]))
         if not self.works:
             return End(None)
         own = self.mark_of(self.works[-1])

@@ -89,19 +89,19 @@ class LiveSteps:
             return Steps()
         walk = followed.walk()
         self.training = walk.training
-        found = walk.found
+        result = walk.result
         latest_s = now_s - SETTLED_AFTER_S
-        if not (finished or self._habits_are_known(found, latest_s)):
+        if not (finished or self._habits_are_known(result, latest_s)):
             return Steps()
-        n_settled = len(found.steps) if finished else _n_settled(found, latest_s)
+        n_settled = len(result.steps) if finished else _n_settled(result, latest_s)
         if not n_settled:
-            return Steps(evaluations=found.evaluations) if finished else Steps()
+            return Steps(evaluations=result.evaluations) if finished else Steps()
         self._n_given += n_settled
-        self._last = found.steps[n_settled - 1]
+        self._last = result.steps[n_settled - 1]
         end = walk.ends[n_settled - 1]
         followed.go_on_from(end, walk)
-        n_evaluations = len(found.evaluations) if finished else end.evaluation
-        return Steps(found.steps[:n_settled], found.evaluations[:n_evaluations])
+        n_evaluations = len(result.evaluations) if finished else end.evaluation
+        return Steps(result.steps[:n_settled], result.evaluations[:n_evaluations])
 
     @property
     def n_given(self) -> int:
@@ -113,8 +113,8 @@ class LiveSteps:
         followed = self._follow()
         if followed is None:
             return []
-        found = followed.walk().found
-        return found.steps[:-1] if found.last_is_open else found.steps
+        result = followed.walk().result
+        return result.steps[:-1] if result.last_is_open else result.steps
 
     def _follow(self) -> _Followed | None:
         """Returns what trains, as far as it is known by now, with what it has done."""
@@ -136,11 +136,11 @@ class LiveSteps:
         followed.add(entries, trainer)
         return followed
 
-    def _habits_are_known(self, found: Steps, latest_s: float) -> bool:
+    def _habits_are_known(self, result: Steps, latest_s: float) -> bool:
         """Returns whether enough was seen to tell a habit: how often a script updates on a batch."""
         if self._last is not None or self._began_s < latest_s:
             return True
-        return sum(step.samples > 0 for step in found.steps) >= LEAST_FED
+        return sum(step.samples > 0 for step in result.steps) >= LEAST_FED
 
 
 class _Followed:
@@ -210,10 +210,10 @@ class _Followed:
         self._requests.keep_last(CONTEXT)
 
 
-def _n_settled(found: Steps, latest_s: float) -> int:
+def _n_settled(result: Steps, latest_s: float) -> int:
     """Returns how many steps nothing that follows can change."""
-    n_over = len(found.steps) - found.last_is_open
-    n_settled = max(0, len(found.steps) - FOLLOWING)
-    while n_settled < n_over and found.steps[n_settled].end_s <= latest_s:
+    n_over = len(result.steps) - result.last_is_open
+    n_settled = max(0, len(result.steps) - FOLLOWING)
+    while n_settled < n_over and result.steps[n_settled].end_s <= latest_s:
         n_settled += 1
     return n_settled

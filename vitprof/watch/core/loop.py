@@ -128,9 +128,9 @@ class Step:
     def begins_first(self) -> bool:
         """Returns whether the loader that it asks first begins an iteration: an epoch begins with that, not
         where another one has fewer batches and begins again."""
-        asked = [fetch for fetch in self.fetches if not fetch.exhausted]
+        received = [fetch for fetch in self.fetches if not fetch.exhausted]
         # A queue or pool has no iterations.
-        of_loaders = [fetch for fetch in asked if fetch.iterator != fetch.loader]
+        of_loaders = [fetch for fetch in received if fetch.iterator != fetch.loader]
         if not of_loaders:
             return True
         leading = of_loaders[0].loader
@@ -195,7 +195,7 @@ def find_steps(training: Training) -> Steps:
     """Returns the steps of a training, the last one as far as it came."""
     walk = Walk(training)
     walk.go()
-    return walk.found
+    return walk.result
 
 
 def updates_of_batches(training: Training, n_before: int) -> list[int]:
@@ -236,7 +236,7 @@ class Walk:
         """`known`: the updates on each batch before those of these entries. `begin`: where a step has
         ended."""
         self.training = training
-        self.found = Steps()
+        self.result = Steps()
         self.ends: list[Checkpoint] = []
         """Where each step has ended."""
         self._begin = begin
@@ -322,8 +322,8 @@ class Walk:
             step.fetches = [f for f in step.fetches if f.loader != loader or f.exhausted]
             return
         until_s = max(f.until_s for f in step.fetches if f.loader == loader)
-        self.found.evaluations.append(Evaluation(unused[0].came_s, until_s))
-        self.found.evaluations.sort(key=lambda evaluation: evaluation.begin_s)
+        self.result.evaluations.append(Evaluation(unused[0].came_s, until_s))
+        self.result.evaluations.sort(key=lambda evaluation: evaluation.begin_s)
         step.fetches = [f for f in step.fetches if f.came_s >= until_s]
         step.after_evaluation = True
 
@@ -399,7 +399,7 @@ class Walk:
         """Ends an evaluation: at the next batch of training, else with the last of its own."""
         if math.isnan(until_s) and self._last is not None:
             until_s = self._last.received_s
-        self.found.evaluations.append(Evaluation(self._since_s, until_s))
+        self.result.evaluations.append(Evaluation(self._since_s, until_s))
         self._step.after_evaluation = not self._step.fetches
 
     def _is_of_this_step(self, fetch: Fetch) -> bool:
@@ -427,8 +427,8 @@ class Walk:
                 entered.append(self._step.work.pop())
         if self._entered_next is not None:
             following = self._entered_next
-        self.found.steps.append(self._step)
-        n_evaluations = len(self.found.evaluations)
+        self.result.steps.append(self._step)
+        n_evaluations = len(self.result.evaluations)
         has_batch = self._begin.has_batch or self._batch > 0
         self.ends.append(
             Checkpoint(following, n_evaluations, self._batch, has_batch, self._n_updates, epoch)
@@ -453,7 +453,7 @@ class Walk:
         """Ends the last step, or evaluation, with the last thing that was seen of it."""
         if self._state is WORKING:
             self._end(self._step.work[-1].at_s, len(self.training.entries))
-            self.found.last_is_open = True
+            self.result.last_is_open = True
         elif self._state is EVALUATING:
             self._end_evaluation()
         else:

@@ -101,9 +101,9 @@ class RunTotals:
         """Returns what is counted of a loader that is new: it takes the place of one with the same facts, if
         that is none of those in its step."""
         facts = self.facts_of(loader)
-        taken = [self.waits_of[other] for other in in_step if other in self.waits_of]
+        in_use = [self.waits_of[other] for other in in_step if other in self.waits_of]
         for waits in self.waits:
-            if waits.facts == facts and not any(waits is other for other in taken):
+            if waits.facts == facts and not any(waits is other for other in in_use):
                 return waits
         waits = LoaderWaits(facts)
         self.waits.append(waits)
@@ -136,7 +136,7 @@ class RunMessages:
         self._blocks = ReplayBlocks() if process.get("headroom") else None
         self._said_loader = False
         """Whether the process was told which loader trains."""
-        self._told: dict[str, Any] = {}
+        self._sent_facts: dict[str, Any] = {}
         """The facts that were told last."""
 
     def add(self, descriptions: Iterable[Description], rows: Sequence[Row]) -> list[Message]:
@@ -217,9 +217,9 @@ class RunMessages:
             times = {"t_start_s": evaluation.begin_s, "t_end_s": evaluation.end_s}
             messages.append(Note("phase", {"name": "evaluate", **times}))
         facts = self._facts(training, finished=finished)
-        changed = {name: fact for name, fact in facts.items() if self._told.get(name) != fact}
+        changed = {name: fact for name, fact in facts.items() if self._sent_facts.get(name) != fact}
         if changed:
-            self._told |= changed
+            self._sent_facts |= changed
             messages.append(Note("facts", changed))
         return messages
 
@@ -320,8 +320,8 @@ class RunMessages:
             facts |= stage_facts(self._descriptions.values(), totals.loaders)
         facts |= self._figures.facts()
         if self._blocks is not None:
-            said = [d.facts for d in self._descriptions.values() if d.kind == "headroom"]
-            facts |= self._blocks.facts(said[-1]["refused"] if said else "")
+            headrooms = [d.facts for d in self._descriptions.values() if d.kind == "headroom"]
+            facts |= self._blocks.facts(headrooms[-1]["refused"] if headrooms else "")
         if self._live.why_incomplete:
             facts["partly_watched"] = self._live.why_incomplete
         return facts

@@ -56,14 +56,14 @@ class PreparationSums:
     """Of steps for which that is known, and for how long these took."""
     known_s: float = 0.0
 
-    def add(self, look: PreparationSample) -> None:
+    def add(self, sample: PreparationSample) -> None:
         self.n += 1
-        self.step_s += look.step_s
-        self.prepared_s += look.prepared_s
-        self.between_s += look.between_s
-        if not math.isnan(look.asleep_s):
-            self.asleep_s += look.asleep_s
-            self.known_s += look.step_s
+        self.step_s += sample.step_s
+        self.prepared_s += sample.prepared_s
+        self.between_s += sample.between_s
+        if not math.isnan(sample.asleep_s):
+            self.asleep_s += sample.asleep_s
+            self.known_s += sample.step_s
 
 
 class PreparedSteps:
@@ -97,9 +97,9 @@ class PreparedSteps:
             last = bisect.bisect_left(events, step.end_s, key=attrgetter("at_s"))
             if self._n >= self._warmup_steps:
                 free_s = -math.inf if on_device is None else on_device.free_s
-                look = look_at(step, self._before, events[first:last], free_s)
-                if look is not None:
-                    self._add(look)
+                sample = look_at(step, self._before, events[first:last], free_s)
+                if sample is not None:
+                    self._add(sample)
             del events[:last]
             self._before = step
             self._n += 1
@@ -117,14 +117,14 @@ class PreparedSteps:
             facts["asleep_frac"] = totals.asleep_s / totals.known_s
         return facts
 
-    def _add(self, look: PreparationSample) -> None:
+    def _add(self, sample: PreparationSample) -> None:
         if self._longest is None:
-            self._longest = look
-        elif look.all_s > self._longest.all_s:
+            self._longest = sample
+        elif sample.all_s > self._longest.all_s:
             self._totals.add(self._longest)
-            self._longest = look
+            self._longest = sample
         else:
-            self._totals.add(look)
+            self._totals.add(sample)
 
 
 def _begin_s(step: Step) -> float:
@@ -179,18 +179,18 @@ def preparing(step: Step, events: Sequence[Event]) -> Iterator[tuple[float, floa
 def moments(step: Step, events: Sequence[Event]) -> list[tuple[float, str]]:
     """Returns what happened in a step, in order."""
     batches = step.fetches[step.n_of_last_epoch :]
-    found = [(fetch.received_s, "received") for fetch in batches]
-    found += [(fetch.requested_s, "requested") for fetch in batches[1:]]
+    unsorted = [(fetch.received_s, "received") for fetch in batches]
+    unsorted += [(fetch.requested_s, "requested") for fetch in batches[1:]]
     for event in events:
         if event.kind is Kind.MODEL_CALLED:
-            found.append((event.at_s, "called"))
+            unsorted.append((event.at_s, "called"))
         elif event.kind is Kind.USED:
-            found.append((event.at_s, "stepped"))
+            unsorted.append((event.at_s, "stepped"))
         elif event.kind is Kind.MARKED:
             is_end = event.value("place") == MarkedPoint.COPIED
-            found.append((event.at_s, "copied" if is_end else "copying"))
+            unsorted.append((event.at_s, "copied" if is_end else "copying"))
     # Of the same time they stay in the order in which they were recorded.
-    return sorted(found, key=itemgetter(0))
+    return sorted(unsorted, key=itemgetter(0))
 
 
 def between_s(step: Step, before: Step | None) -> float:

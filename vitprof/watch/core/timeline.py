@@ -147,7 +147,7 @@ class Inside:
 
     def __init__(self) -> None:
         self._fetches: deque[Fetch] = deque()
-        self._left = -1
+        self._n_inside = -1
         """Batches inside that were not outside yet, as one came out last."""
         self._drained = False
         """Whether they became fewer."""
@@ -160,13 +160,13 @@ class Inside:
 
     def take(self) -> Fetch | None:
         """Returns the batch inside that comes out; None where that is not known."""
-        left = len(self._fetches) - 1
-        self._is_known &= 0 <= left < MOST_AHEAD and not 0 <= self._left < left
+        n_inside = len(self._fetches) - 1
+        self._is_known &= 0 <= n_inside < MOST_AHEAD and not 0 <= self._n_inside < n_inside
         if not self._is_known:
             self._fetches.clear()
             return None
-        self._drained |= left < self._left
-        self._left = left
+        self._drained |= n_inside < self._n_inside
+        self._n_inside = n_inside
         return self._fetches.popleft()
 
 

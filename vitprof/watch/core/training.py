@@ -97,14 +97,14 @@ def _what_updates(threads: Sequence[Thread]) -> Kind | None:
     Steps that the script marks do as well, where they are more than those of optimizers: in a CUDA graph
     nothing is seen of these.
     """
-    seen = {kind for thread in threads for kind in thread.first_s}
+    kinds = {kind for thread in threads for kind in thread.first_s}
     if sum(thread.n_left for thread in threads) > sum(thread.n_stepped for thread in threads):
         return Kind.LEFT
-    if Kind.STEPPED in seen:
+    if Kind.STEPPED in kinds:
         return Kind.STEPPED
-    if Kind.CHANGED in seen:
+    if Kind.CHANGED in kinds:
         return Kind.BACKWARD
-    return Kind.LEFT if Kind.LEFT in seen else None
+    return Kind.LEFT if Kind.LEFT in kinds else None
 
 
 def _threads_that_update(threads: Mapping[int, Thread], update: Kind) -> list[int]:
@@ -135,7 +135,7 @@ def take_entries(threads: Mapping[int, Thread], trainer: TrainingThread) -> list
     return entries
 
 
-Asked = tuple[int, bool]
+LoaderRequest = tuple[int, bool]
 """The number of a loader that was asked for a batch, and whether gradients were on."""
 
 
@@ -143,8 +143,8 @@ class Requests:
     """The batches before each update that has any, since the update before."""
 
     def __init__(self) -> None:
-        self._before_updates: list[tuple[Asked, ...]] = []
-        self._since: list[Asked] = []
+        self._before_updates: list[tuple[LoaderRequest, ...]] = []
+        self._since: list[LoaderRequest] = []
         """Those since the last update."""
 
     def add(self, entries: Iterable[Entry], trainer: TrainingThread) -> None:
@@ -155,10 +155,10 @@ class Requests:
             if isinstance(entry, Fetch):
                 if entry.exhausted:
                     continue
-                asked = (entry.loader, entry.gradients)
+                request = (entry.loader, entry.gradients)
                 # An evaluation has thousands: how often a loader is asked so, no rule wants to know.
-                if entry.gradients or not since or since[-1] != asked:
-                    since.append(asked)
+                if entry.gradients or not since or since[-1] != request:
+                    since.append(request)
             elif since and entry.kind is update:
                 if entry.at_s >= trainer.since_s:
                     self._before_updates.append(tuple(since))
@@ -168,7 +168,7 @@ class Requests:
         """Drops those before the last updates."""
         del self._before_updates[:-most]
 
-    def counted(self) -> Counter[tuple[Asked, ...]]:
+    def counted(self) -> Counter[tuple[LoaderRequest, ...]]:
         """Returns what is before an update, and before how many: nearly always it is the same."""
         return Counter(self._before_updates)
 
@@ -188,7 +188,7 @@ def find_feeding(requests: Requests, thread: Thread, trainer: TrainingThread) ->
 
 
 def loaders_before_updates(
-    requests: Counter[tuple[Asked, ...]], evaluated: frozenset[int]
+    requests: Counter[tuple[LoaderRequest, ...]], evaluated: frozenset[int]
 ) -> frozenset[int]:
     """Returns the loaders that are asked last before an update: nearly always where they are asked
     without gradients, else half of the times that they are asked.
@@ -198,13 +198,13 @@ def loaders_before_updates(
     quiet_votes: Counter[int] = Counter()
     votes: Counter[int] = Counter()
     runs: Counter[int] = Counter()
-    for asked, n in requests.items():
-        for loader in {loader for loader, _ in asked}:
+    for before_update, n in requests.items():
+        for loader in {loader for loader, _ in before_update}:
             runs[loader] += n
-        with_gradients = [loader for loader, gradients in asked if gradients]
+        with_gradients = [loader for loader, gradients in before_update if gradients]
         if with_gradients:
             votes[with_gradients[-1]] += n
-        last_loader, last_with_gradients = asked[-1]
+        last_loader, last_with_gradients = before_update[-1]
         if not last_with_gradients:
             quiet_votes[last_loader] += n
     usual = frozenset(loader for loader, n in votes.items() if 2 * n >= runs[loader])
@@ -225,7 +225,7 @@ def evaluated_loaders(looked_at: Iterable[Fetch]) -> frozenset[int]:
     return frozenset(loader for loader, seen in looks.items() if 2 * sum(seen) > len(seen))
 
 
-def loaders_of_each_update(requests: Counter[tuple[Asked, ...]]) -> frozenset[int]:
+def loaders_of_each_update(requests: Counter[tuple[LoaderRequest, ...]]) -> frozenset[int]:
     """Returns the loaders that have as many batches, asked with gradients, before one update as before
     the next, as zipped ones do.
     """
@@ -233,8 +233,8 @@ def loaders_of_each_update(requests: Counter[tuple[Asked, ...]]) -> frozenset[in
     if n_updates < LEAST_UPDATES:
         return frozenset()
     counts: dict[int, Counter[int]] = defaultdict(Counter)
-    for asked, n in requests.items():
-        batches = Counter(loader for loader, gradients in asked if gradients)
+    for before_update, n in requests.items():
+        batches = Counter(loader for loader, gradients in before_update if gradients)
         for loader, n_batches in batches.items():
             counts[loader][n_batches] += n
     return frozenset(
@@ -252,13 +252,13 @@ class Asking:
     n_loaders: int
 
 
-def asking_of(requests: tuple[Asked, ...]) -> Asking:
+def asking_of(requests: tuple[LoaderRequest, ...]) -> Asking:
     """Returns how batches were asked for before one update."""
     with_gradients = [loader for loader, gradients in requests if gradients]
     return Asking(len(with_gradients), len(set(with_gradients)))
 
 
-def loaders_of_usual_updates(requests: Counter[tuple[Asked, ...]]) -> frozenset[int]:
+def loaders_of_usual_updates(requests: Counter[tuple[LoaderRequest, ...]]) -> frozenset[int]:
     """Returns the loaders that are asked, with gradients, where as many are asked as before nearly each
     update, for as many batches: those of zipped ones that are made anew for each epoch, and whichever
     are drawn for a step.
@@ -269,15 +269,15 @@ def loaders_of_usual_updates(requests: Counter[tuple[Asked, ...]]) -> frozenset[
     if n_updates < LEAST_UPDATES:
         return frozenset()
     kinds: Counter[Asking] = Counter()
-    for asked, n in requests.items():
-        kinds[asking_of(asked)] += n
+    for before_update, n in requests.items():
+        kinds[asking_of(before_update)] += n
     usual, n_usual = kinds.most_common(1)[0]
     if n_usual < REGULAR_FRAC * n_updates:
         return frozenset()
     return frozenset(
         loader
-        for asked in requests
-        if asking_of(asked) == usual
-        for loader, gradients in asked
+        for before_update in requests
+        if asking_of(before_update) == usual
+        for loader, gradients in before_update
         if gradients
     )

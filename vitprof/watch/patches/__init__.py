@@ -70,7 +70,7 @@ class DeviceMarks(Protocol):
     def before_taking(self) -> None:
         """Marks that something is taken from a queue, unless a batch is requested already."""
 
-    def took(self, taken: Any) -> None:
+    def took(self, item: Any) -> None:
         """Marks that a batch came out of a queue, unless it is one that was requested."""
 
     def backward(self, loss: Any) -> None:
@@ -177,7 +177,7 @@ class Recorder:
         parameter is on it."""
         self.count: Callable[[float], None] | None = None
         """Records how many collectives were begun by that time; None where the process trains alone."""
-        self.looks: StepSampler | None = None
+        self.sampler: StepSampler | None = None
         """None before the first work."""
         self.look_at_s = math.inf
         """The step of the first batch that comes from then on is looked at."""
@@ -232,16 +232,16 @@ class Recorder:
     def loader(self, number: int) -> ScriptLoader:
         """Returns the loader with this number, as far as it or its iterators are still there."""
         facts: dict[str, Any] = {}
-        found = list[weakref.ref[Any]]()
+        references = list[weakref.ref[Any]]()
         for reference, described in self._described.items():
             if described.number == number:
                 facts = described.facts
-                found.insert(0, reference)
+                references.insert(0, reference)
             elif described.kind == "iterator" and described.facts.get("loader") == number:
-                found.append(reference)
+                references.append(reference)
                 loader = getattr(reference(), LOADER, None)
                 facts = facts if loader is None else loader.facts
-        return ScriptLoader(facts, tuple(found))
+        return ScriptLoader(facts, tuple(references))
 
     def default_device(self) -> None:
         """Describes the device that the script would compute on by now, unless any is described."""
@@ -331,13 +331,13 @@ class Recorder:
         self.count = count
         self._note()
 
-    def look_with(self, looks: StepSampler, at_s: float) -> None:
+    def look_with(self, sampler: StepSampler, at_s: float) -> None:
         """Has the step of the first batch looked at that comes from then on; no more where that is
         infinite."""
-        self.looks = looks
+        self.sampler = sampler
         self.look_at_s = at_s
 
-    def look(self, *, is_on: bool) -> None:
+    def note_looking(self, *, is_on: bool) -> None:
         """Notes whether a step is looked at from here on."""
         self.is_looking = is_on
         self._note()
@@ -358,8 +358,8 @@ class Recorder:
             self.marks.before_request()
         if self.count is not None:
             self.count(perf_counter())
-        if self.looks is not None and self.is_looking:
-            self.looks.requested()
+        if self.sampler is not None and self.is_looking:
+            self.sampler.requested()
 
     def received(self, now_s: float, batch: Any) -> None:
         """Notes a batch that came."""
@@ -367,22 +367,22 @@ class Recorder:
             self.count(now_s)
         if self.marks is not None:
             self.marks.received(batch)
-        if self.looks is not None and now_s >= self.look_at_s:
-            self.looks.received(now_s)
+        if self.sampler is not None and now_s >= self.look_at_s:
+            self.sampler.received(now_s)
 
     def before_taking(self) -> None:
         """Notes that something is about to be taken from a queue, a pool or a future."""
         if self.marks is not None:
             self.marks.before_taking()
-        if self.looks is not None and self.is_looking:
-            self.looks.requested()
+        if self.sampler is not None and self.is_looking:
+            self.sampler.requested()
 
-    def took(self, now_s: float, taken: Any) -> None:
+    def took(self, now_s: float, item: Any) -> None:
         """Notes a batch that came out of one. It may be one of a loader that is asked meanwhile."""
         if self.marks is not None:
-            self.marks.took(taken)
-        if self.looks is not None and now_s >= self.look_at_s:
-            self.looks.received(now_s)
+            self.marks.took(item)
+        if self.sampler is not None and now_s >= self.look_at_s:
+            self.sampler.received(now_s)
 
     def exhausted(self, now_s: float) -> None:
         """Notes that no batch came."""
@@ -399,8 +399,8 @@ class Recorder:
             self.count(now_s)
         if self.marks is not None:
             self.marks.backward(loss)
-        if self.looks is not None and self.is_looking:
-            self.looks.backward()
+        if self.sampler is not None and self.is_looking:
+            self.sampler.backward()
 
     def stepped(self, now_s: float) -> None:
         """Notes a step of an optimizer."""
@@ -408,8 +408,8 @@ class Recorder:
             self.count(now_s)
         if self.marks is not None:
             self.marks.stepped()
-        if self.looks is not None and self.is_looking:
-            self.looks.stepped(now_s)
+        if self.sampler is not None and self.is_looking:
+            self.sampler.stepped(now_s)
 
     def work_begins(self) -> None:
         """Calls what waits for the first work: to be called before it is noted."""

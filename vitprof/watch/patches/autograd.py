@@ -180,12 +180,12 @@ def is_in_memory(parameter: Any) -> bool:
 def parameters_of(loss: Any) -> Iterator[Any]:
     """Yields the tensors that a backward pass from `loss` computes the gradients of."""
     nodes = [getattr(loss, "grad_fn", None)]
-    seen = set(nodes)
+    visited = set(nodes)
     while nodes:
         node = nodes.pop()
         variable = getattr(node, "variable", None)
         if variable is not None:
             yield variable
-        new = {following for following, _ in getattr(node, "next_functions", ())} - seen
-        seen |= new
+        new = {following for following, _ in getattr(node, "next_functions", ())} - visited
+        visited |= new
         nodes += new

@@ -28,9 +28,9 @@ class DeclaredLoaders:
     def facts_as_begun(self, loader: Any) -> dict[str, Any]:
         """Returns what is to be added to the facts of a DataLoader that is looped over, if it is one of
         them."""
-        of_it = [each for each in (loader, attribute(loader, "dataset")) if each is not None]
+        candidates = [each for each in (loader, attribute(loader, "dataset")) if each is not None]
         for reference, name in self._names:
-            if any(reference() is each for each in of_it):
+            if any(reference() is each for each in candidates):
                 self.any_begun = True
                 return {"name": name, "declared": True}
         return {}

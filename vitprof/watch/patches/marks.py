@@ -216,10 +216,10 @@ class Marks:
         self._mark(MarkedPoint.RECEIVED)
 
     @_where_it_trains
-    def took(self, taken: Any) -> None:
+    def took(self, item: Any) -> None:
         # A loader's own queue is read within its `next()`, by which its batches are marked.
         if not self._is_fetching:
-            self.received(taken)
+            self.received(item)
 
     def backward(self, loss: Any) -> None:
         self._follow_thread()
@@ -270,12 +270,12 @@ class Marks:
     def leave_stream(self) -> None:
         """Marks where the work in a stream ends that is neither that of the work, nor one in which
         batches are copied, nor the default one."""
-        left = self._device.current_stream()
-        usual = left == self._device.work_stream() or left in self._copying_in
-        if usual or not left.cuda_stream or self._n_aside == MOST_ASIDE:
+        stream = self._device.current_stream()
+        usual = stream == self._device.work_stream() or stream in self._copying_in
+        if usual or not stream.cuda_stream or self._n_aside == MOST_ASIDE:
             return
         self._n_aside += 1
-        self._mark(MarkedPoint.ASIDE, left)
+        self._mark(MarkedPoint.ASIDE, stream)
 
     @_where_it_trains
     def awaiting(self) -> None:

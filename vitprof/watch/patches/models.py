@@ -23,17 +23,17 @@ class FirstCall:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._looks: Counter[int] = Counter()
+        self._n_looks: Counter[int] = Counter()
         self._hook: Any = None
         self._thread = 0
 
     def listen(self, loader: int) -> None:
         """Listens, unless enough is known of this loader."""
-        if self._hook is not None or self._looks[loader] >= MOST_LOOKS or compiled():
+        if self._hook is not None or self._n_looks[loader] >= MOST_LOOKS or compiled():
             return
         from torch.nn.modules.module import register_module_forward_pre_hook
 
-        self._looks[loader] += 1
+        self._n_looks[loader] += 1
         self._thread = get_ident()
         self._hook = register_module_forward_pre_hook(self._called)
 

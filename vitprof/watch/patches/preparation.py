@@ -39,9 +39,9 @@ def install(recorder: Recorder, between: Callable[[], float] | None = None) -> R
     one, 1 on average."""
     replacements = Replacements()
     uniform = random.Random().uniform
-    looks = PreparationSampler(recorder, between or (lambda: uniform(0.5, 1.5)))
-    replacements.keep(looks)
-    recorder.on_first_work.append(looks.begin)
+    sampler = PreparationSampler(recorder, between or (lambda: uniform(0.5, 1.5)))
+    replacements.keep(sampler)
+    recorder.on_first_work.append(sampler.begin)
     return replacements
 
 
@@ -55,7 +55,7 @@ class PreparationSampler:
         self._next_s = math.inf
         """When a batch that comes is looked at."""
         self._hook: Any = None
-        self._looks = False
+        self._is_looking = False
         """Whether a step is looked at."""
         self._is_called = False
         """Whether the model was called in it."""
@@ -73,14 +73,14 @@ class PreparationSampler:
         self._end()
 
     def received(self, now_s: float) -> None:
-        if now_s < self._next_s or self._looks or get_ident() != self._thread:
+        if now_s < self._next_s or self._is_looking or get_ident() != self._thread:
             return
         if compiled():
             # What is compiled may have to be compiled again for a new hook.
             self._look_at(math.inf)
             return
-        self._looks = True
-        self._recorder.look(is_on=True)
+        self._is_looking = True
+        self._recorder.note_looking(is_on=True)
         self._is_called = False
         self._n_calls = 0
         self._n += 1
@@ -92,12 +92,12 @@ class PreparationSampler:
 
     def requested(self) -> None:
         """Ends a look whose step has come to the model. Before that the batch was fetched ahead."""
-        if self._looks and self._is_called and get_ident() == self._thread:
+        if self._is_looking and self._is_called and get_ident() == self._thread:
             self._end()
 
     def backward(self) -> None:
         """Ends a look where no module was called: it is not known where the model began."""
-        if self._looks and not self._is_called and get_ident() == self._thread:
+        if self._is_looking and not self._is_called and get_ident() == self._thread:
             self._n_unseen += 1
             if self._n_unseen == UNSEEN:
                 self._look_at(math.inf)
@@ -105,7 +105,7 @@ class PreparationSampler:
 
     def stepped(self, now_s: float) -> None:
         """Listens again: some scripts call the model several times with one batch."""
-        if not self._looks or not self._is_called or get_ident() != self._thread:
+        if not self._is_looking or not self._is_called or get_ident() != self._thread:
             return
         if self._n_calls <= MOST_CALLS:
             self._emit(USED, now_s)
@@ -150,6 +150,6 @@ class PreparationSampler:
         self._recorder.look_with(self, at_s)
 
     def _end(self) -> None:
-        self._looks = False
-        self._recorder.look(is_on=False)
+        self._is_looking = False
+        self._recorder.note_looking(is_on=False)
         self._unlisten()

@@ -74,10 +74,10 @@ class StageSums:
                     self._sums[loader] = LoaderSums(next(self._numbers))
                 self._sums[loader].add(made, samples)
                 changed.add(loader)
-            found = [self._sums[loader].described(loader) for loader in sorted(changed)]
-        if found:
+            descriptions = [self._sums[loader].described(loader) for loader in sorted(changed)]
+        if descriptions:
             self._described_s = now_s
-        return found
+        return descriptions
 
     def forget(self) -> None:
         """Drops everything, as for another process."""

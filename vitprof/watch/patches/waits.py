@@ -46,15 +46,15 @@ def install(recorder: Recorder) -> Replacements:
 
 
 def _wait_recorded(recorder: Recorder, kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    def record(waited_on: Any, since_s: float, taken: Any) -> None:
+    def record(waited_on: Any, since_s: float, item: Any) -> None:
         now_s = perf_counter()
         try:
-            first = next(arrays(taken), None)
+            first = next(arrays(item), None)
             number = recorder.number(waited_on, "source", lambda: {"class_name": kind})
             tensor, rows = (NAN, NAN) if first is None else (id(first), n_rows(first))
             recorder.emit((WAITED, now_s, get_ident(), number, since_s, tensor, rows))
             if first is not None and (recorder.notes or now_s >= recorder.look_at_s):
-                recorder.took(now_s, taken)
+                recorder.took(now_s, item)
         except Exception as error:
             recorder.give_up(error)
 
@@ -70,13 +70,13 @@ def _wait_recorded(recorder: Recorder, kind: str, method: Callable[..., Any]) ->
             before_taking()
         since_s = perf_counter()
         try:
-            taken = method(self, *args, **kwargs)
+            item = method(self, *args, **kwargs)
         except Exception:
             # Such as a queue that was empty: the call that succeeds goes on with this wait.
             record(self, since_s, None)
             raise
-        record(self, since_s, taken)
-        return taken
+        record(self, since_s, item)
+        return item
 
     return take
 
@@ -89,12 +89,12 @@ def n_rows(array: Any) -> int:
         return 0
 
 
-def arrays(taken: Any, depth: int = 3) -> Iterator[Any]:
+def arrays(item: Any, depth: int = 3) -> Iterator[Any]:
     """Yields the tensors and arrays in what came from a queue: a batch, one with its number, an object
     that has it.
     """
-    if attribute(taken, "dtype") is not None and attribute(taken, "shape") is not None:
-        yield taken
-    elif depth and not issubclass(type(taken), (str, bytes, type)):
-        for part in parts(taken) or parts(attribute(taken, "__dict__")):
+    if attribute(item, "dtype") is not None and attribute(item, "shape") is not None:
+        yield item
+    elif depth and not issubclass(type(item), (str, bytes, type)):
+        for part in parts(item) or parts(attribute(item, "__dict__")):
             yield from arrays(part, depth - 1)

@@ -165,7 +165,7 @@ class Watching:
             self.recorder.stages,
             self.give_up,
             self._header,
-            self._told,
+            self._received,
         )
 
     def _header(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Watching:
         measures_headroom = self.recorder.headroom is not None
         return {"declares": self.declares, "tracks": tracks, "headroom": measures_headroom}
 
-    def _told(self, answer: dict[str, Any]) -> bool:
+    def _received(self, answer: dict[str, Any]) -> bool:
         """Takes what the program says that is no answer to a question: which loader trains, where headroom
         is measured, and what a tracker is to be told."""
         if "headroom" in answer and self.recorder.headroom is not None:

@@ -90,7 +90,7 @@ class LiveLog:
         self._closing.set()
         self._thread.join(END_LIMIT_S)
 
-    def _taken(self) -> tuple[dict[str, float], int]:
+    def _drain(self) -> tuple[dict[str, float], int]:
         """Returns the figures since the last call, and the number of the last step."""
         with self._lock:
             sums = self._sums
@@ -126,7 +126,7 @@ class LiveLog:
             say(f"no more figures are written to {self._name} ({why}); training goes on")
 
     def _write(self, module: Tracker, run: Target) -> None:
-        figures, step = self._taken()
+        figures, step = self._drain()
         with self._forking if run["local"] else contextlib.nullcontext():
             if figures:
                 module.log(run, figures, step)
