@@ -80,6 +80,10 @@ class Found:
     """What was left out and why, a line each."""
     opened: Any = None
     """What is closed at the end."""
+    in_place: bool = False
+    """Whether each key is the path of a file that holds this sample alone: it is used where it is."""
+    threads: int = 1
+    """Samples to read at the same time where each is a wait."""
 
 
 Find = Callable[[str, Mapping[str, str], Refuse], Found]

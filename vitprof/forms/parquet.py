@@ -1,13 +1,13 @@
 """Samples in Parquet, in row groups that are read as a whole."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 from pyarrow import parquet
 
-from vitprof.forms.contract import Names
+from vitprof.forms.contract import Found, Names, Refuse
 
 FILE = "samples.parquet"
 GROUP_BYTES = 1 << 18
@@ -52,20 +52,56 @@ class Reader:
         self._names = list(names)
         self._file = parquet.ParquetFile(folder / FILE, memory_map=True)
         self._group_rows = self._file.metadata.row_group(0).num_rows
-        self._group = -1
-        """The row group that was read last."""
-        self._columns: Sequence[Any] = ()
+        self._held: tuple[int, Sequence[Any]] = (-1, ())
+        """The row group that was read last, and its columns: replaced as one, for several threads."""
 
     def __len__(self) -> int:
         return int(self._file.metadata.num_rows)
 
     def read(self, number: int) -> Sequence[Any]:
-        group, row = divmod(number, self._group_rows)
-        if group != self._group:
-            table = self._file.read_row_group(group, columns=self._names, use_threads=False)
-            self._columns = [table[name] for name in self._names]
-            self._group = group
-        return [column[row].as_buffer() for column in self._columns]
+        wanted, row = divmod(number, self._group_rows)
+        group, columns = self._held
+        if group != wanted:
+            table = self._file.read_row_group(wanted, columns=self._names, use_threads=False)
+            columns = [table[name] for name in self._names]
+            self._held = (wanted, columns)
+        return [column[row].as_buffer() for column in columns]
 
     def close(self) -> None:
         self._file.close()
+
+
+IMAGE = ("image", "bytes")
+"""Usual names of a column of images' bytes."""
+
+
+def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
+    """Returns the samples of a table of images' bytes, or of paths of image files where it has no
+    column of bytes.
+    """
+    from vitprof.forms.tables import LABEL, PATH, cells_found, column, encoded, paths_in
+
+    file = parquet.ParquetFile(path)
+    names = file.schema_arrow.names
+    label = column("label", LABEL, names, options, refuse)
+    has_images = any(name in names for name in (*IMAGE, options.get("image")))
+    if "path" in options or not has_images:
+        paths = column("path", PATH, names, options, refuse)
+        table = file.read(columns=[paths, label])
+        rows = zip(table[paths].to_pylist(), table[label].to_pylist(), strict=True)
+        return paths_in(Path(path).parent, rows)
+    image = column("image", IMAGE, names, options, refuse)
+    labels = file.read(columns=[label])[label].to_pylist()
+    groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    keys = [(group, row) for group, rows in enumerate(groups) for row in range(rows)]
+    held: dict[int, list[Any]] = {}
+
+    def read(key: tuple[int, int]) -> bytes:
+        group, row = key
+        if group not in held:
+            # Keys are requested in order, so one row group in memory is enough.
+            held.clear()
+            held[group] = file.read_row_group(group, columns=[image])[image].to_pylist()
+        return encoded(held[group][row])
+
+    return cells_found(zip(keys, labels, strict=True), read)

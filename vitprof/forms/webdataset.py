@@ -132,12 +132,15 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
         refuse(f"{missing[0]} does not exist ({len(shards)} shards are named)")
     samples: list[tuple[str, str, tuple[str, int, int]]] = []
     unlabelled = 0
-    for shard in shards:
-        for sample in samples_of(shard):
-            if "image" in sample and "label" in sample:
-                samples.append(("", sample["label"], sample["image"]))
-            elif sample:
-                unlabelled += 1
+    try:
+        found = [sample for shard in shards for sample in samples_of(shard)]
+    except tarfile.TarError as error:
+        refuse(f"it cannot be read ({type(error).__name__}: {error})")
+    for sample in found:
+        if "image" in sample and "label" in sample:
+            samples.append(("", sample["label"], sample["image"]))
+        elif sample:
+            unlabelled += 1
 
     def read(key: tuple[str, int, int]) -> bytes:
         shard, offset, size = key

@@ -3,24 +3,24 @@
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tarfile import TarError
 from typing import NoReturn
 
 from vitprof import errors
 from vitprof.forms import FORMS, module_of, stored_set
 from vitprof.forms.description import DESCRIPTION
+from vitprof.forms.folder import links
 from vitprof.forms.image_files import SUFFIXES
-from vitprof.sets import containers, files, specs
-from vitprof.sets.samples import Listing, links, listing_of
+from vitprof.sets import files, functions, specs
+from vitprof.sets.samples import Listing, listing_of
 from vitprof.sets.specs import Spec, is_remote, wrong
 
+FORM_OF = {"hf": "arrow"}
+"""Kind of a data set -> its form, where that has another name."""
 # Others are forms of `vitprof.forms`.
 READERS: dict[str, Callable[[str, Spec], Listing]] = {
     "folder": files.folder_set,
     "csv": files.csv_set,
-    "parquet": containers.parquet_set,
-    "hf": containers.hf_set,
-    "python": containers.python_set,
+    "python": functions.python_set,
 }
 
 
@@ -30,7 +30,7 @@ def form_set(text: str, spec: Spec) -> Listing:
     def refuse(why: str) -> NoReturn:
         raise wrong(text, why)
 
-    module = module_of(spec.kind)
+    module = module_of(FORM_OF.get(spec.kind, spec.kind))
     if _holds_stored_samples(spec):
         return listing_of(stored_set.found_in(Path(spec.path), module.Reader, refuse))
     if not hasattr(module, "find"):
@@ -50,7 +50,7 @@ def _reader_of(spec: Spec) -> Callable[[str, Spec], Listing]:
 
 def _failures() -> tuple[type[Exception], ...]:
     """Returns what reading raises: botocore's own errors, too, where it was imported."""
-    usual = (OSError, ValueError, KeyError, TypeError, TarError)
+    usual = (OSError, ValueError, KeyError, TypeError)
     botocore = sys.modules.get("botocore.exceptions")
     if botocore is None:
         return usual

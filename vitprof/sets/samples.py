@@ -1,14 +1,11 @@
 """The samples of a user's own data set, listed: each an image file, or the bytes of one."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from vitprof import formats
 from vitprof.forms.contract import TEST_SPLITS, Found
-from vitprof.sets.specs import Spec, wrong
 
 HELD_OUT = 10
 """Where a set has no test split: each tenth sample of a class is one."""
@@ -53,10 +50,12 @@ known."""
 
 
 def listing_of(found: Found) -> Listing:
-    """Returns the samples that a form has found in a file."""
-    return listing(
-        found.samples, found.read, in_place=False, notes=found.notes, opened=found.opened
+    """Returns the samples that a form has found."""
+    in_place = found.in_place
+    made = listing(
+        found.samples, found.read, in_place=in_place, notes=found.notes, opened=found.opened
     )
+    return replace(made, threads=found.threads)
 
 
 def listing(
@@ -105,57 +104,3 @@ def _in_order(labels: set[str]) -> list[str]:
         # By the text, too: 1 and 01 are two classes.
         return sorted(labels, key=lambda text: (int(text), text))
     return sorted(labels)
-
-
-def with_labels(rows: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, str]], list[str]]:
-    """Returns the rows (key, label) that have both, labels as texts, and a note on the others."""
-    every = list(rows)
-    kept = [
-        (key, str(label))
-        for key, label in every
-        if key not in (None, "") and label not in (None, "")
-    ]
-    left = len(every) - len(kept)
-    if not left:
-        return kept, []
-    return kept, [f"{formats.count(left, 'row')} without a path or a label: left out"]
-
-
-def links(n: int) -> str:
-    """Returns how many links lead somewhere, in words."""
-    return f"{n:,} link leads" if n == 1 else f"{n:,} links lead"
-
-
-def bytes_of(path: Any) -> bytes:
-    return Path(path).read_bytes()
-
-
-PATH = ("path", "file", "filename", "image", "image_path")
-"""Usual names of a column of paths, the likeliest first."""
-LABEL = ("label", "class", "target", "category")
-"""Usual names of a column of labels."""
-
-
-def columns(text: str, names: Sequence[str], spec: Spec, **usual: Sequence[str]) -> list[str]:
-    """Returns the column for each role: the one given, else the first of the usual names that there
-    is.
-    """
-    chosen = []
-    for role, candidates in usual.items():
-        name = spec.options.get(role) or next((name for name in candidates if name in names), "")
-        if name not in names:
-            asked = f"no column {name!r}" if name else f"no column for {role}"
-            raise wrong(text, f"it has {asked}; choose with {role}= one of {', '.join(names)}")
-        chosen.append(name)
-    return chosen
-
-
-def encoded(value: Any) -> bytes:
-    """Returns the bytes of an image file from a cell: bytes, or the struct of Hugging Face's Image
-    feature.
-    """
-    if isinstance(value, dict):
-        value = value.get("bytes") or bytes_of(value["path"])
-    if not isinstance(value, bytes):
-        raise ValueError(f"it holds {type(value).__name__}, not the bytes of an image file")
-    return value

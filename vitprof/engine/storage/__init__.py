@@ -65,7 +65,7 @@ REGISTRY |= {
     if part.in_form
 }
 REGISTRY |= {
-    name: Entry("", *plugged, form=STORAGES[name].in_form)
+    name: Entry("", *plugged)._replace(form=STORAGES[name].in_form)
     for name, plugged in PLUGGED["storages"].items()
 }
 

@@ -2,9 +2,7 @@
 files.
 """
 
-import io
 import json
-import math
 import os
 import pickle
 from contextlib import suppress
@@ -29,11 +27,13 @@ from vitprof.engine.storage.contract import (
     image_bytes,
 )
 from vitprof.errors import DataError, SampleError
+from vitprof.forms.contract import Unreadable
+from vitprof.forms.folder import read_file, read_rows, write_file
 from vitprof.forms.memmap import NpyWriter, map_npy
+from vitprof.forms.pt import load, save, save_large
 
 FILES_IN_A_FOLDER = 1000
 """Folders of very many files are slow to list and to add to."""
-READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
 def sample_path(index: int, name: str, *, train: bool) -> str:
@@ -42,15 +42,6 @@ def sample_path(index: int, name: str, *, train: bool) -> str:
     """
     split = "train" if train else "test"
     return f"images/{split}-{index // FILES_IN_A_FOLDER:03d}/{name}"
-
-
-def write_file(path: str, content: bytes | memoryview) -> None:
-    """Writes a small file. Raises `OSError`."""
-    with io.FileIO(path, "w") as file:
-        remaining = memoryview(content)
-        while remaining:
-            # A write may be cut short by a signal.
-            remaining = remaining[file.write(remaining) :]
 
 
 class FolderWriter(SplitWriter):
@@ -90,31 +81,16 @@ class RawFilesStorage(StoredSplit):
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         out = self._room(indices, out)
-        n_bytes = math.prod(self.shape)
+        if not len(indices):
+            return out
         # view: a copy would leave `out` as it was.
-        batch = out.view(-1).numpy().data
-        # Receives a byte only if a file is too long.
-        end = memoryview(bytearray(1))
-        first = 0
-        for i in indices.tolist():
-            path = self._paths[i]
-            try:
-                descriptor = os.open(path, READ_FLAGS)
-                try:
-                    n_read = os.readv(descriptor, [batch[first : first + n_bytes], end])
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                what = f"{path} cannot be read ({error.strerror or error})"
-                raise self._unusable(what, SampleError) from error
-            if n_read != n_bytes:
-                length = f"{n_read:,}"
-                if n_read > n_bytes:
-                    length = f"more than {n_bytes:,}"
-                what = f"{path} is damaged ({length} bytes instead of {n_bytes:,})"
-                raise self._unusable(what, SampleError)
-            first += n_bytes
-        self._place.reading(first, len(indices))
+        rows = out.view(len(indices), -1).numpy()
+        try:
+            read_rows(self._paths, indices.tolist(), rows)
+        except Unreadable as error:
+            what = f"{self._paths[error.number]} {error.why}"
+            raise self._unusable(what, SampleError) from error
+        self._place.reading(out.nbytes, len(indices))
         return out
 
 
@@ -140,21 +116,13 @@ class FilesStorage(StoredSplit):
     def read_encoded(self, index: int) -> bytes:
         path = self._paths[index]
         try:
-            descriptor = os.open(path, READ_FLAGS)
-            try:
-                size = os.fstat(descriptor).st_size
-                encoded = os.read(descriptor, size)
-            finally:
-                os.close(descriptor)
+            encoded = read_file(path)
         except OSError as error:
             what = f"{path} cannot be read ({error.strerror or error})"
             raise self._unusable(what, SampleError) from error
-        if not size:
-            raise self._unusable(f"{path} is empty", SampleError)
-        if len(encoded) != size:
-            what = f"became shorter while it was read ({len(encoded):,} of {size:,} bytes)"
-            raise self._unusable(f"{path} {what}", SampleError)
-        self._place.reading(size, 1)
+        except ValueError as error:
+            raise self._unusable(f"{path} {error}", SampleError) from error
+        self._place.reading(len(encoded), 1)
         return encoded
 
     def name_of(self, index: int) -> str:
@@ -185,11 +153,8 @@ class PtWriter(SplitWriter):
         names = self._split.ids[start : start + len(images)]
         tensors = torch.from_numpy(np.ascontiguousarray(images))
         for name, image in zip(names, tensors, strict=True):
-            # By way of memory: torch.save to a path hides why a file could not be written.
-            file = io.BytesIO()
             # A view would save the whole chunk.
-            torch.save(image.clone(), file)
-            write_file(f"{self._directory}/data/{name}.pt", file.getbuffer())
+            save(f"{self._directory}/data/{name}.pt", image.clone())
 
     def finish(self) -> None:
         split = self._split
@@ -214,13 +179,15 @@ PT_FORMAT = Format(
 class _Loaded(StoredSplit):
     """The common part of storages that are read with `torch.load`."""
 
-    def _load(self, path: str, error_type: type[DataError] = DataError, **options: Any) -> Any:
-        """Returns `torch.load(path, weights_only=True)`.
+    def _load(
+        self, path: str, error_type: type[DataError] = DataError, *, mapped: bool = False
+    ) -> Any:
+        """Returns what is in a .pt file.
 
         Its errors become an `error_type` with a one-line message.
         """
         try:
-            return torch.load(path, weights_only=True, map_location="cpu", **options)
+            return load(path, mapped=mapped)
         except Exception as error:
             # Parsers raise anything on a damaged file.
             what = "is damaged and cannot be loaded"
@@ -288,9 +255,8 @@ class SingleWriter(contract.RowsWriter):
         self.close()
         images = torch.from_numpy(map_npy(self._array))
         labels = torch.from_numpy(self._split.labels.copy())
-        # An open file: torch.save to a path hides why a file could not be written.
-        with self._path.open("wb") as file:
-            torch.save({"images": images, "labels": labels, "ids": self._split.ids}, file)
+        content = {"images": images, "labels": labels, "ids": self._split.ids}
+        save_large(self._path, content)
         self._array.unlink()
 
 
@@ -316,7 +282,7 @@ class SingleStorage(_Loaded):
             arrays.ensure_memory(n_bytes, str(self._path))
             self._place.reading(n_bytes)
         self._place.reading(0, 1)
-        content = self._load(str(self._path), mmap=self._mapped)
+        content = self._load(str(self._path), mapped=self._mapped)
         parts: Any = content if isinstance(content, dict) else {}
         images: torch.Tensor = parts.get("images")
         labels: torch.Tensor = parts.get("labels")

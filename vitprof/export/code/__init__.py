@@ -42,6 +42,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "rows": {},
     "chunks": {},
     "lmdb": {},
+    "pt_files": {},
     "files": {"LOADER": "dataloader"},
     "encoded": {"LOADER": "dataloader"},
     "threads": {"STORAGE": "files"},

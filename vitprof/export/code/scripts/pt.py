@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from vitprof.export.code.scripts.array import *
+from vitprof.forms.pt import load, save_large
 
 STORAGE = "pt-single"  # one of pt-single (mapped into memory), pt-whole (in memory)
 
@@ -16,11 +17,11 @@ def prepare(data: Path, paths) -> Path:
 
     def write(new: Path):
         with ThreadPoolExecutor() as pool:  # Pillow decodes outside Python's lock
-            torch.save(torch.from_numpy(np.stack(list(pool.map(fitted, paths)))), new)
+            save_large(new, torch.from_numpy(np.stack(list(pool.map(fitted, paths)))))
 
     return made_once(prepared(data, ".pt"), write)
 
 
 def open_images(path: Path):
     """Returns the pixels of a prepared file, in memory or mapped into it, (n, SIZE, SIZE, channels) uint8."""
-    return torch.load(path, weights_only=True, mmap=STORAGE == "pt-single")
+    return load(path, mapped=STORAGE == "pt-single")

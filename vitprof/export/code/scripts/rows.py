@@ -9,8 +9,9 @@ import torch
 from torchvision.datasets import ImageFolder
 
 from vitprof.export.code.scripts.array import *
+from vitprof.forms.folder import read_rows, write_file
 
-STORAGE = "raw-files"  # one of raw-files, pt
+STORAGE = "raw-files"  # one of raw-files
 TRANSFER = "pinned"  # one of blocking, pinned, stream
 CACHE_MB = 0  # memory for a fixed random part of the set
 
@@ -34,16 +35,11 @@ class RawFiles:
         for i, image in enumerate(images):
             folder = self.path / f"{i // 1000:05d}"
             folder.mkdir(parents=True, exist_ok=True)
-            image.tofile(folder / f"{i:08d}")
+            write_file(f"{folder}/{i:08d}", image.tobytes())
 
     def read(self, indices, out):
-        for i, row in zip(indices.tolist(), out.view(len(out), -1).numpy(), strict=True):
-            file = os.open(f"{self.path}/{i // 1000:05d}/{i:08d}", os.O_RDONLY)
-            try:
-                if os.readv(file, [row]) != len(row):
-                    raise OSError(f"the file of image {i} is too short")
-            finally:
-                os.close(file)
+        paths = [f"{self.path}/{i // 1000:05d}/{i:08d}" for i in indices.tolist()]
+        read_rows(paths, range(len(paths)), out.view(len(out), -1).numpy())
         return out
 
     def handle(self):
@@ -57,27 +53,9 @@ class RawFiles:
         return {**self.__dict__, "opened": None, "process": None}
 
 
-class PtFiles(RawFiles):
-    """A .pt file for each image."""
-
-    def write(self, images):
-        self.path.mkdir()
-        for i, image in enumerate(images):
-            torch.save(torch.from_numpy(image.copy()), self.path / f"{i:08d}.pt")
-
-    def read(self, indices, out):
-        for i, row in zip(indices.tolist(), out, strict=True):
-            row.copy_(torch.load(f"{self.path}/{i:08d}.pt", weights_only=True))
-        return out
-
-
 def storage_kind():
     """Returns the class of the storage, and how the name of what is prepared ends."""
-    kinds = {
-        "raw-files": (RawFiles, ".raw"),
-        "pt": (PtFiles, ".samples"),
-    }
-    return kinds[STORAGE]
+    return RawFiles, ".raw"
 
 
 class Cached:

@@ -1,0 +1,149 @@
+"""Samples in files of their own: image files, or files of bare pixels."""
+
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.forms.contract import TEST_SPLITS, Found, Refuse, Unreadable
+
+READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
+
+
+def write_file(path: str, content: bytes | memoryview) -> None:
+    """Writes a small file. Raises `OSError`."""
+    with io.FileIO(path, "w") as file:
+        remaining = memoryview(content)
+        while remaining:
+            # A write may be cut short by a signal.
+            remaining = remaining[file.write(remaining) :]
+
+
+def read_file(path: str) -> bytes:
+    """Returns what is in a small file: it is opened, read whole and closed.
+
+    Raises `OSError`, and `ValueError` where it is empty or becomes shorter meanwhile.
+    """
+    descriptor = os.open(path, READ_FLAGS)
+    try:
+        size = os.fstat(descriptor).st_size
+        content = os.read(descriptor, size)
+    finally:
+        os.close(descriptor)
+    if not size:
+        raise ValueError("is empty")
+    if len(content) != size:
+        raise ValueError(f"became shorter while it was read ({len(content):,} of {size:,} bytes)")
+    return content
+
+
+def read_rows(paths: Sequence[str], numbers: Sequence[int], rows: NDArray[np.uint8]) -> None:
+    """Reads files of bare pixels, each straight into its row of `rows` (b, bytes).
+
+    Raises `Unreadable` for a file that cannot be read, or is of another length.
+    """
+    n_bytes = rows.shape[1]
+    batch = rows.reshape(-1).data
+    # Receives a byte only if a file is too long.
+    end = memoryview(bytearray(1))
+    first = 0
+    for number in numbers:
+        try:
+            descriptor = os.open(paths[number], READ_FLAGS)
+            try:
+                n_read = os.readv(descriptor, [batch[first : first + n_bytes], end])
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise Unreadable(number, f"cannot be read ({error.strerror or error})") from error
+        if n_read != n_bytes:
+            length = f"{n_read:,}"
+            if n_read > n_bytes:
+                length = f"more than {n_bytes:,}"
+            raise Unreadable(number, f"is damaged ({length} bytes instead of {n_bytes:,})")
+        first += n_bytes
+
+
+# Image files of the user's own.
+
+
+def images_below(top: Path) -> Iterator[Path]:
+    """Yields the image files below a folder, in order. Links are followed, each folder once."""
+    from vitprof.forms.image_files import SUFFIXES
+
+    seen: set[str] = set()
+    for root, below, files in os.walk(top, followlinks=True):
+        real = os.path.realpath(root)
+        below.sort()
+        if real in seen:
+            # A link back to a folder above would otherwise be followed for ever.
+            below.clear()
+            continue
+        seen.add(real)
+        yield from (
+            Path(root, name) for name in sorted(files) if Path(name).suffix.lower() in SUFFIXES
+        )
+
+
+def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
+    """Returns the image files below a folder for each class."""
+    from vitprof.forms.tables import bytes_of
+
+    top = Path(path)
+    if not top.is_dir():
+        refuse(f"{top} is not a folder")
+    splits = [name for name in ("train", *TEST_SPLITS) if (top / name).is_dir()]
+    parts = [("", top)]
+    if "train" in splits:
+        parts = [(name, top / name) for name in splits]
+    samples: list[tuple[str, str, Path]] = []
+    notes: list[str] = []
+    for split, root in parts:
+        folders = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        if not folders:
+            refuse(f"{root} has no folders, one for the images of each class, as {root}/cat")
+        for name in folders:
+            images = list(images_below(root / name))
+            samples += [(split, name, image) for image in images]
+            if not images:
+                notes.append(f"{root / name} has no image: no class")
+    real = top.resolve()
+    out = sum(not image.resolve().is_relative_to(real) for _, _, image in samples)
+    if out:
+        notes.append(f"{links(out)} out of {top}: followed")
+    return Found(samples, bytes_of, notes, in_place=True)
+
+
+def links(n: int) -> str:
+    """Returns how many links lead somewhere, in words."""
+    return f"{n:,} link leads" if n == 1 else f"{n:,} links lead"
+
+
+AT_ONCE = 32
+"""Files on a network that are read at the same time."""
+
+
+def find_remote(url: str, refuse: Refuse) -> Found:
+    """Returns the image files of class folders on a network, as `train/cat/1.jpg` or `cat/1.jpg`
+    below the URL.
+    """
+    import fsspec  # type: ignore[import-untyped]
+
+    from vitprof.forms.image_files import SUFFIXES
+
+    system, top = fsspec.core.url_to_fs(url)
+    samples: list[tuple[str, str, str]] = []
+    for path in sorted(system.find(top)):
+        *folders, name = path.removeprefix(top).strip("/").split("/")
+        split = ""
+        if len(folders) > 1 and folders[0] in ("train", *TEST_SPLITS):
+            split = folders.pop(0)
+        if folders and Path(name).suffix.lower() in SUFFIXES:
+            samples.append((split, folders[0], path))
+    if not samples:
+        refuse(f"{url} has no folder for each class with images, as {url}/cat/1.jpg")
+    notes = ["its files are copied to vitprof's home once"]
+    return Found(samples, system.cat_file, notes, threads=AT_ONCE)

@@ -1,0 +1,80 @@
+"""Tables of a user's own: which columns have what, and samples by the paths of their files."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vitprof.forms.contract import Found, Refuse
+
+PATH = ("path", "file", "filename", "image", "image_path")
+"""Usual names of a column of paths, the likeliest first."""
+LABEL = ("label", "class", "target", "category")
+"""Usual names of a column of labels."""
+
+
+def column(
+    role: str,
+    usual: Sequence[str],
+    names: Sequence[str],
+    options: Mapping[str, str],
+    refuse: Refuse,
+) -> str:
+    """Returns the column for a role: the one given, else the first of the usual names that there
+    is.
+    """
+    name = options.get(role) or next((name for name in usual if name in names), "")
+    if name not in names:
+        asked = f"no column {name!r}" if name else f"no column for {role}"
+        refuse(f"it has {asked}; choose with {role}= one of {', '.join(names)}")
+    return name
+
+
+def with_labels(rows: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, str]], list[str]]:
+    """Returns the rows (key, label) that have both, labels as texts, and a note on the others."""
+    every = list(rows)
+    kept = [
+        (key, str(label))
+        for key, label in every
+        if key not in (None, "") and label not in (None, "")
+    ]
+    left = len(every) - len(kept)
+    if not left:
+        return kept, []
+    rows_left = "1 row" if left == 1 else f"{left:,} rows"
+    return kept, [f"{rows_left} without a path or a label: left out"]
+
+
+def paths_in(top: Path, rows: Iterable[tuple[Any, Any]]) -> Found:
+    """Returns the image files of a table's rows (path, label); paths are relative to `top`."""
+    labelled, notes = with_labels(rows)
+    samples = [("", label, top / path) for path, label in labelled]
+    missing = {path for _, _, path in samples if not path.is_file()}
+    samples = [sample for sample in samples if sample[2] not in missing]
+    if missing:
+        files = "1 file" if len(missing) == 1 else f"{len(missing):,} files"
+        notes.append(f"{files} missing, the first: {min(missing)}")
+    return Found(samples, bytes_of, notes, in_place=True)
+
+
+def bytes_of(path: Any) -> bytes:
+    """Returns what is in a file."""
+    return Path(path).read_bytes()
+
+
+def encoded(value: Any) -> bytes:
+    """Returns the bytes of an image file from a cell: bytes, or the struct of Hugging Face's Image
+    feature.
+    """
+    if isinstance(value, dict):
+        value = value.get("bytes") or bytes_of(value["path"])
+    if not isinstance(value, bytes):
+        raise ValueError(f"it holds {type(value).__name__}, not the bytes of an image file")
+    return value
+
+
+def cells_found(
+    rows: Iterable[tuple[Any, Any]], read: Callable[[Any], bytes], opened: Any = None
+) -> Found:
+    """Returns the samples of rows (key, label) whose cells are images."""
+    labelled, notes = with_labels(rows)
+    return Found([("", label, key) for key, label in labelled], read, notes, opened)
