@@ -41,7 +41,7 @@ FORMS: dict[str, Form] = {
     "jpeg": Form("JPEG files resized once, in one file", "PIL", keeps_files=False, module="memmap"),
     "lmdb": Form("LMDB", "lmdb"),
     "webdataset": Form("WebDataset's shards", "tarfile", order="WebDataset"),
-    "parquet": Form("Parquet", "pyarrow"),
+    "parquet": Form("Parquet", "pyarrow", job=True),
     "arrow": Form("Arrow of Hugging Face's datasets", "datasets"),
     "lance": Form("Lance", "lance"),
     "litdata": Form("LitData's chunks", "litdata", order="LitData", needs_torch=True),

@@ -17,32 +17,47 @@ once while they are the last. Of 196 KB each, groups of 16 took 4 times as long 
 
 
 class Writer:
-    """Writes samples to a file; they are in memory until they are finished."""
+    """Writes samples to a file, a row group at a time."""
 
     def __init__(self, folder: Path, names: Names) -> None:
-        self._path = folder / FILE
-        self._names = list(names)
+        schema = pyarrow.schema([(name, pyarrow.large_binary()) for name in names])
+        self._schema = schema
+        self._file = parquet.ParquetWriter(
+            folder / FILE, schema, compression="none", use_dictionary=False
+        )
         self._rows: list[Sequence[bytes]] = []
+        """The samples of the next row group."""
+        self._n_bytes = 0
+        """Bytes of all samples."""
+        self._group_rows = 0
+        """Samples in a row group, as many as fit in the first; 0: not known yet."""
 
     def add(self, values: Sequence[bytes]) -> None:
+        self._n_bytes += sum(map(len, values))
+        if not self._group_rows and self._rows and self._n_bytes > GROUP_BYTES:
+            self._group_rows = len(self._rows)
+        if self._rows and len(self._rows) == self._group_rows:
+            self._write()
         self._rows.append(values)
 
-    def finish(self) -> None:
+    def _write(self) -> None:
         columns = [
             pyarrow.array(column, pyarrow.large_binary())
             for column in zip(*self._rows, strict=True)
         ]
-        table = pyarrow.table(columns, names=self._names)
-        parquet.write_table(
-            table,
-            self._path,
-            row_group_size=max(1, GROUP_BYTES * len(table) // max(table.nbytes, 1)),
-            compression="none",
-            use_dictionary=False,
+        # One row group, however many rows it has.
+        self._file.write_table(
+            pyarrow.table(columns, schema=self._schema), row_group_size=len(self._rows)
         )
+        self._rows = []
+
+    def finish(self) -> None:
+        if self._rows:
+            self._write()
+        self._file.close()
 
     def close(self) -> None:
-        self._rows = []
+        self._file.close()
 
 
 class Reader:

@@ -33,8 +33,8 @@ from vitprof.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 LIBRARY = ["hdf5", "hdf5-chunked", "lmdb", "hdf5-encoded", "lmdb-encoded", "webdataset"]
-LIBRARY += [name for name in ("litdata",) if installed(name)]
-"""Those in large files of HDF5, LMDB, tar or chunks, which must be opened anew in each process."""
+LIBRARY += ["parquet", *(name for name in ("litdata",) if installed(name))]
+"""Those in large files of HDF5, LMDB, tar, Parquet or chunks, which must be opened anew in each process."""
 PIXELS = ["memmap", "raw-files", "pt", "pt-single", "pt-whole", "memory", *LIBRARY[:3]]
 EVERY = [*PIXELS, "files", *LIBRARY[3:]]
 
