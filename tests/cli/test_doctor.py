@@ -17,7 +17,7 @@ from vitprof.errors import DeviceError
 from vitprof.jobs import preflight
 from vitprof.jobs.preflight import MachineCheck
 from vitprof.recording.columns import SCHEMA_VERSION
-from vitprof.selftest import Outcome, SelftestReport
+from vitprof.selftest import CaseOutcome, SelftestReport
 from vitprof.selftest.gpu.driver import GPU_CASES
 
 
@@ -83,15 +83,17 @@ def test_strategies_says_what_can_run_here_for_the_data_set(call: Call) -> None:
     assert all(s["availability"] in ("ok", "note", "bad") for s in photos["strategies"])
 
 
-def outcome(case: Any, status: Any) -> Outcome:
+def outcome(case: Any, status: Any) -> CaseOutcome:
     wrong = "wrong" if status == "failed" else ""
-    return Outcome(status, "something", wrong, case=case.name, expected=case.expected, seconds=1.0)
+    return CaseOutcome(
+        status, "something", wrong, case=case.name, expected=case.expected, seconds=1.0
+    )
 
 
-def made(*statuses: Any, stopped: bool = False) -> Callable[..., SelftestReport[Outcome]]:
+def made(*statuses: Any, stopped: bool = False) -> Callable[..., SelftestReport[CaseOutcome]]:
     def run(
-        *, progress: Any, ended: Callable[[Outcome], None], stop: Callable[[], bool]
-    ) -> SelftestReport[Outcome]:
+        *, progress: Any, ended: Callable[[CaseOutcome], None], stop: Callable[[], bool]
+    ) -> SelftestReport[CaseOutcome]:
         outcomes = tuple(map(outcome, GPU_CASES.values(), statuses))
         for one in outcomes:
             ended(one)

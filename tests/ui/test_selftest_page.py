@@ -14,7 +14,7 @@ from tests.ui.dashboard import add_run, app, click, said
 from vitprof.errors import DeviceError
 from vitprof.experiments.trials import OnProgress, Progress
 from vitprof.jobs import users
-from vitprof.selftest import Outcome, SelftestReport
+from vitprof.selftest import CaseOutcome, SelftestReport
 from vitprof.store import RunStore
 from vitprof.ui import selftest
 from vitprof.ui.selftest import work
@@ -79,7 +79,9 @@ def test_progress_then_the_table_and_stop_shows_what_was_run_until_then(
     assert "Self-test stopped after 1 of 2 cases: 1 passed" in said(at.run())
 
 
-def on_gpu(monkeypatch: pytest.MonkeyPatch, result: SelftestReport[Outcome] | Exception) -> AppTest:
+def on_gpu(
+    monkeypatch: pytest.MonkeyPatch, result: SelftestReport[CaseOutcome] | Exception
+) -> AppTest:
     """The page after a self-test on the GPU that gave `result`."""
 
     monkeypatch.setattr(selftest.gpu, "run_gpu_selftest", Mock(side_effect=[result]))
@@ -96,9 +98,9 @@ def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     outcomes = (
-        Outcome("passed", "9 checked", case="clock mapping"),
-        Outcome("failed", "9 of 1000 inside", "991 marks are outside", case="known idle"),
-        Outcome("not run", wrong="no DALI", case="launch-bound"),
+        CaseOutcome("passed", "9 checked", case="clock mapping"),
+        CaseOutcome("failed", "9 of 1000 inside", "991 marks are outside", case="known idle"),
+        CaseOutcome("not run", wrong="no DALI", case="launch-bound"),
     )
     at = on_gpu(monkeypatch, SelftestReport(outcomes, 60.0, 3, machine={"device_name": "a GPU"}))
     assert not at.exception

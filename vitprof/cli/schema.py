@@ -195,14 +195,16 @@ class Recommendation(TypedDict):
 
     key: str | None
     """The setting to use; null while it is too early, or not decided."""
-    sentence: str
-    """What to use, how much faster it is, how sure that is, and the reason."""
+    sentences: list[str]
+    """What to use, how much faster it is, how sure that is, and the reason; the most important first."""
     equals: list[str]
     """Settings that are as fast; while undecided, those that can be the fastest."""
     code: NotRequired[str | None]
     """For a user's own script: the DataLoader's arguments as code; null where nothing is to be changed."""
     probability: float
     """Probability that no other setting is faster by more than 5%."""
+    disturbed: bool
+    """Whether other programs took cores in every run of a setting."""
 
 
 class ListedTournament(TypedDict):

@@ -15,7 +15,6 @@ from urllib.parse import parse_qsl
 
 from vitprof.errors import ConfigError
 from vitprof.forms import FORMS
-from vitprof.forms.webdataset import shards_of
 from vitprof.program import program
 
 SYNTAX: dict[str, str] = {
@@ -170,6 +169,8 @@ def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
         )
     paths = [spec.path]
     if spec.kind == "webdataset":
+        # NumPy comes with it, which a watched script's Python and the start of a command do not need
+        from vitprof.forms.webdataset import shards_of
 
         def refuse(why: str) -> NoReturn:
             raise wrong(text, why)
