@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -240,16 +242,29 @@ def test_what_anybody_can_put_into_the_folder_stops_nobody_and_lets_nobody_in(
     second.release()
 
 
+@pytest.fixture
+def seen_by_all(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that every user may look into, with the locks and the home.
+
+    pytest's own are closed to others, also those that were opened: by any pytest that the same user
+    starts meanwhile (`TempPathFactory.getbasetemp`).
+    """
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    monkeypatch.setenv("VITPROF_LOCKS", str(folder / "locks"))
+    monkeypatch.setenv("VITPROF_HOME", str(folder / "home"))
+    yield folder
+    shutil.rmtree(folder)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 @pytest.mark.parametrize("junk", ["unreadable", "read-only", "linked", "taken folder"])
-def test_files_of_another_user_switch_nothing_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, junk: str
-) -> None:
+def test_files_of_another_user_switch_nothing_off(seen_by_all: Path, junk: str) -> None:
     """Each in a process of the same user, as a lock is one of a process: nobody, whom the files keep out."""
     folder = lock_dir()
     folder.mkdir(mode=0o700 if junk == "taken folder" else 0o1777)
     folder.chmod(0o700 if junk == "taken folder" else 0o1777)
-    mine = tmp_path / "mine"
+    mine = seen_by_all / "mine"
     mine.write_text("kept")
     for n in range(scheduling.N_PLACES):
         path = folder / f"job-{n}.lock"
@@ -258,10 +273,8 @@ def test_files_of_another_user_switch_nothing_off(
         path.touch()
         path.chmod({"unreadable": 0o600, "read-only": 0o644}.get(junk, 0o666))
     first, second = lock(1), lock(2)
-    made_home = tmp_path / "home"
+    made_home = seen_by_all / "home"
     made_home.mkdir(exist_ok=True)
-    for opened in (*tmp_path.parents[:-2], tmp_path):
-        opened.chmod(opened.stat().st_mode | 0o005)
     os.chown(made_home, 65534, 65534)
     os.setegid(65534)
     os.seteuid(65534)
