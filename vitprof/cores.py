@@ -41,11 +41,11 @@ def job_cores(root: Path = Path("/")) -> int:
     return max(1, int(min([allowed, *_quotas(root)])))
 
 
-def cores_in_words(mine: int, all_cores: int) -> str:
+def cores_in_words(usable: int, all_cores: int) -> str:
     """Returns how many cores the job has: "64 cores", or "4 of 64 cores are yours"."""
-    if mine == all_cores:
+    if usable == all_cores:
         return f"{all_cores} cores"
-    return f"{mine} of {all_cores} cores are yours"
+    return f"{usable} of {all_cores} cores are yours"
 
 
 def control_groups(controller: str, root: Path = Path("/")) -> Iterator[list[Path]]:

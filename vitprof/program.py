@@ -130,7 +130,7 @@ def _words(argument: str) -> str:
         return f"uvx {NAME}"
     if _is_of_pipx_run(path):
         return f"pipx run {NAME}"
-    found = shutil.which(NAME)
-    if found is not None and os.path.realpath(found) == os.path.realpath(path):
+    installed = shutil.which(NAME)
+    if installed is not None and os.path.realpath(installed) == os.path.realpath(path):
         return NAME
     return shlex.quote(argument)

@@ -64,12 +64,12 @@ def make_home() -> tuple[Path, bool]:
     in it. Raises `VitprofError` if it cannot be written, or if a folder of its name holds something
     else.
     """
-    mine = ensure_dir(home())
-    opened = os.open(mine, os.O_RDONLY)
+    folder = ensure_dir(home())
+    opened = os.open(folder, os.O_RDONLY)
     try:
         # Of two programs that start together, the second finds what the first made.
         fcntl.flock(opened, fcntl.LOCK_EX)
-        return _made_home(mine / FOLDER)
+        return _made_home(folder / FOLDER)
     finally:
         os.close(opened)
 
@@ -77,12 +77,12 @@ def make_home() -> tuple[Path, bool]:
 def _made_home(place: Path) -> tuple[Path, bool]:
     mark = hashlib.sha256(RUNS.read_bytes() + EXPERIMENTS.read_bytes()).hexdigest()
     before = place.exists()
-    found = ""
+    recorded_mark = ""
     if (place / MARK).is_file():
-        found = (place / MARK).read_text()
-    if found == mark:
+        recorded_mark = (place / MARK).read_text()
+    if recorded_mark == mark:
         return place, False
-    if before and not found:
+    if before and not recorded_mark:
         raise VitprofError(f"{place} is not a demonstration of vitprof's; move it away")
     # Written under a temporary name first: if the disk is full, nothing is left that looks like a
     # store.

@@ -85,10 +85,10 @@ def examine() -> Iterator[MachineCheck]:
     # CUDA's driver and PyTorch may report the same problem.
     for finding in dict.fromkeys([*gpu_findings.findings(gpus, os.environ, driver=driver), *wrong]):
         yield MachineCheck(finding.where, finding.wrong, finding.verdict, finding.todo)
-    job_cores = cores.job_cores()
+    usable = cores.job_cores()
     all_cores = os.cpu_count() or 1
-    few = "advice and defaults go by these" if job_cores < all_cores else ""
-    yield MachineCheck("cores", cores.cores_in_words(job_cores, all_cores), "ok", few)
+    few = "advice and defaults go by these" if usable < all_cores else ""
+    yield MachineCheck("cores", cores.cores_in_words(usable, all_cores), "ok", few)
     yield _shared_memory()
     yield _ram_disk()
     yield from _home()

@@ -322,8 +322,8 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
         values["config"] = _config(values.get("config"))
         if isinstance(values.get("verdict"), dict):
             values["verdict"] = with_gain(values["verdict"])
-        found = codec.from_plain(Recording, values | {"steps": None, "telemetry": None})
-        _check(found)
+        recording = codec.from_plain(Recording, values | {"steps": None, "telemetry": None})
+        _check(recording)
     except errors.ConfigError as error:
         raise ArchiveError(
             f"{names[0]}: this vitprof cannot use its config ({errors.one_line(error)})"
@@ -341,7 +341,7 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
     in_time = np.all(np.abs(t_s) <= MAX_TIME_S) and np.all(np.diff(t_s) >= 0)
     need(in_time, f"{names[2]}: its samples are not in the order of time")
     numbers = np.arange(len(t_s), dtype=np.float64)
-    return dataclasses.replace(found, steps=steps, telemetry={**telemetry, "seq": numbers})
+    return dataclasses.replace(recording, steps=steps, telemetry={**telemetry, "seq": numbers})
 
 
 def _config(values: Any) -> RunConfig:

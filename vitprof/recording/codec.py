@@ -222,11 +222,11 @@ def floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
     kind = np.float64 if pa.types.is_floating(whole.type) else np.int64
     # A buffer of Arrow's cannot be written to: what gets NaN below is copied first.
     copied = whole.null_count > 0
-    found: NDArray[np.float64] = np.frombuffer(values, kind)[part].astype(np.float64, copy=copied)
+    numbers: NDArray[np.float64] = np.frombuffer(values, kind)[part].astype(np.float64, copy=copied)
     if pa.types.is_duration(whole.type):
         # Durations are whole nanoseconds.
-        found /= 1e9
+        numbers /= 1e9
     if whole.null_count:
         unknown = np.unpackbits(np.frombuffer(known, np.uint8), bitorder="little")[part] == 0
-        np.putmask(found, unknown, np.nan)
-    return found
+        np.putmask(numbers, unknown, np.nan)
+    return numbers
