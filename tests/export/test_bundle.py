@@ -280,7 +280,7 @@ def test_a_large_file_waits_for_a_job_to_end(
     store: RunStore, other: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = bundle_bytes(other, [add_run(other, n=6)])
-    monkeypatch.setattr(bundle, "MAX_ROWS_BESIDE_A_JOB", 5)
+    monkeypatch.setattr(bundle, "MAX_ROWS_DURING_A_JOB", 5)
     live = add_run(store, n=1, status="running")
     with pytest.raises(ArchiveError, match=f"while run {live} is being recorded"):
         import_bundle(store, io.BytesIO(sent))

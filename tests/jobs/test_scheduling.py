@@ -25,9 +25,9 @@ from vitprof.jobs.scheduling import (
     Holder,
     MachineLock,
     ahead_of,
+    concurrently_running,
     holders,
     queue_of,
-    running_beside,
     why_waiting,
 )
 from vitprof.store import RunStore
@@ -99,8 +99,8 @@ def test_runs_of_another_machine_and_of_programs_that_are_gone_are_not_waited_fo
     assert ids(store, mine) == [unreadable, earlier], (
         "a config from before there was a choice shares nothing"
     )
-    assert [run.id for run in running_beside(store, mine)] == [unreadable, later]
-    assert ids(store, 999) == running_beside(store, 999) == []
+    assert [run.id for run in concurrently_running(store, mine)] == [unreadable, later]
+    assert ids(store, 999) == concurrently_running(store, 999) == []
 
 
 def test_the_words_say_what_for_and_why(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from vitprof.config import RunConfig
 from vitprof.jobs import supervisor
 from vitprof.jobs.scheduling import MachineLock
-from vitprof.jobs.supervisor import N_BESIDE, Disturbances, JobRecorder
+from vitprof.jobs.supervisor import N_CONCURRENT, Disturbances, JobRecorder
 from vitprof.store import RunStore
 
 
@@ -44,7 +44,7 @@ def test_one_that_began_after_the_last_look_but_one_is_stored_with_the_end(store
                 assert [line.partition(" ran")[0] for line in run.notices[n:]] == [
                     f"run {other} on cpu ({name})"
                 ]
-                assert run.facts == {"known": 1, N_BESIDE: n}
+                assert run.facts == {"known": 1, N_CONCURRENT: n}
 
 
 def test_jobs_of_all_stores_are_noted_once_after_a_while(
@@ -63,7 +63,7 @@ def test_jobs_of_all_stores_are_noted_once_after_a_while(
             found.look_at_store()
             found.look_again()
     assert len(found.notices) == 2
-    assert found.update([], None, last=False) == {N_BESIDE: 2}
+    assert found.update([], None, last=False) == {N_CONCURRENT: 2}
     assert found.notices[0].startswith(
         f"run {theirs} on cpu (theirs) ran at the same time: they shared CPU"
     )

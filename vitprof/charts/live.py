@@ -177,7 +177,7 @@ class LiveChart:
     """Groups at most for the part that the user zoomed in on."""
 
 
-def _beside_memory(left_axis: dict[str, Any]) -> dict[str, Any]:
+def _with_memory_axis(left_axis: dict[str, Any]) -> dict[str, Any]:
     """Returns a layout over time with the axis `left_axis` on the left and memory on the right."""
     memory = style.axis(
         "memory (GiB)",
@@ -330,7 +330,7 @@ GPU = LiveChart(
         _line("job's memory", style.MEMORY, "GiB", yaxis="y2"),
         _line("memory in use", style.LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
     ),
-    layout=_beside_memory(style.axis("GPU-util, SM (%)", range=[0, 105])),
+    layout=_with_memory_axis(style.axis("GPU-util, SM (%)", range=[0, 105])),
     build=column_points(
         *((f"gpu_{name}_pct", 1.0) for name in ("util", "sm_active", "sm_occupancy")),
         *((f"gpu_mem_{whose}_bytes", 2.0**-30) for whose in ("job", "used")),
@@ -351,7 +351,7 @@ CPU = LiveChart(
         _line("CPU of the job", style.GPU_UTIL, "%", line={"shape": "vh"}),
         _line("memory of the job", style.MEMORY, "GiB", yaxis="y2"),
     ),
-    layout=_beside_memory(style.axis("CPU (% of one core)", rangemode="tozero")),
+    layout=_with_memory_axis(style.axis("CPU (% of one core)", rangemode="tozero")),
     build=column_points(("job_cpu_pct", 1.0), ("job_rss_bytes", 2.0**-30), over_time=True),
     overview_groups=240,
 )

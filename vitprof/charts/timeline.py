@@ -97,7 +97,7 @@ def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
         return go.Figure()
     whole_s = max(p.start_s + p.length_s for p in pieces) - min(p.start_s for p in pieces)
     visible = [p for p in pieces if p.length_s >= INVISIBLE_FRAC * whole_s]
-    return _lanes(visible, step.asked_s, 1e3, "time since the loop asked for the batch (ms)")
+    return _lanes(visible, step.requested_s, 1e3, "time since the loop asked for the batch (ms)")
 
 
 def _lanes(pieces: Sequence[Piece], origin_s: float, scale: float, x_title: str) -> go.Figure:

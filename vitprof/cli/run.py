@@ -50,7 +50,7 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
     if not as_json:
         results.show_run(finished)
     if headroom and finished.status == "done":
-        extra["headroom"], stopped = measure_and_tell(
+        extra["headroom"], stopped = measure_and_show(
             finished, repeats=REPEATS, quiet=as_json, anyway=anyway
         )
     if as_json:
@@ -107,7 +107,7 @@ def headroom(
     """
     with terminal.open_store() as store:
         profiled = store.run(run)
-    result, stopped = measure_and_tell(profiled, repeats=repeats, quiet=as_json, anyway=anyway)
+    result, stopped = measure_and_show(profiled, repeats=repeats, quiet=as_json, anyway=anyway)
     if as_json:
         terminal.print_json({"run_id": run, "headroom": result})
     if stopped:
@@ -116,7 +116,7 @@ def headroom(
         raise typer.Exit(terminal.EXIT_FAILED)
 
 
-def measure_and_tell(
+def measure_and_show(
     run: StoredRun, *, repeats: int, quiet: bool, anyway: bool
 ) -> tuple[dict[str, Any] | None, bool]:
     """Measures the headroom of `run`, or reads it where `repeats` is 0, and shows it unless `quiet`.

@@ -30,7 +30,7 @@ from vitprof.engine.transfer import Resident, Transfer, open_transfer, staged
 from vitprof.engine.transforms import ToInput, as_it_is
 from vitprof.errors import JobStopped, SampleError
 from vitprof.measure.devices import Clock, Device
-from vitprof.measure.stopwatch import asked_wait
+from vitprof.measure.stopwatch import requested_wait
 from vitprof.measure.wire import Events
 
 
@@ -80,7 +80,7 @@ def open_pipeline(
     staging = partial(events.stage, "staging")
     begun = clock()
     prepared = _prepared(config, info, events, stop)
-    _tell_of_wait(config, events)
+    _emit_wait(config, events)
     events.phase("prepare", begun, clock())
     with ExitStack() as open_things:
         staged = clock()
@@ -177,8 +177,8 @@ def _of_drive(config: RunConfig, info: DatasetInfo, root: Path, clock: Clock) ->
     return {"drive_bytes_per_s": read, "sample_file_bytes": estimates.sample_bytes(config, info)}
 
 
-def _tell_of_wait(config: RunConfig, events: Events) -> None:
-    wait = asked_wait(config)
+def _emit_wait(config: RunConfig, events: Events) -> None:
+    wait = requested_wait(config)
     if wait is None or config.replay == "device":
         return
     if config.replay == "host" and wait.stage != "transfer":
@@ -203,7 +203,7 @@ def _split(
         seed = config.seed if train and config.augment == "device" else None
         to_input = ToInput(info, pixels, side, device.torch_device, augment_seed=seed, dtype=dtype)
     transfer = open_transfer(
-        config.transfer or "", device, to_input, asked_wait(config, train=train)
+        config.transfer or "", device, to_input, requested_wait(config, train=train)
     )
     buffer = transfer.buffer
     if train and config.replay:

@@ -42,7 +42,7 @@ __all__ = [
 
 IMPORTED = "imported"
 """The fact that says where a run was recorded: {"host", "run_id"}. All runs of a bundle have it."""
-MAX_ROWS_BESIDE_A_JOB = 200_000
+MAX_ROWS_DURING_A_JOB = 200_000
 """The most rows of steps and telemetry that are stored while a job runs: they take about a second
 of CPU."""
 MAX_TAGS = 100
@@ -203,7 +203,7 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
     for run in runs:
         steps, telemetry = _series(run.recording)
         n_rows += len(steps["step"]) + len(telemetry["seq"])
-    if n_rows > MAX_ROWS_BESIDE_A_JOB:
+    if n_rows > MAX_ROWS_DURING_A_JOB:
         # A running job waits 10 s at most to write its own rows.
         live = store.runs(LIVE_STATUSES, limit=1)
         if live:

@@ -322,7 +322,7 @@ def _jobs_ahead(store: RunStore, waiting: LiveRun, concurrent: Sequence[LiveRun]
     return jobs_ahead
 
 
-def running_beside(store: RunStore, run_id: int) -> list[LiveRun]:
+def concurrently_running(store: RunStore, run_id: int) -> list[LiveRun]:
     """Returns the other running runs on the machine of a run. Raises `StoreError`."""
     _, concurrent = _on_its_machine(store, run_id)
     return [run for run in concurrent if run.status == "running"]

@@ -74,7 +74,7 @@ def record_end(
     outbox.wait_for_end(within_s)
 
 
-N_BESIDE = "n_beside"
+N_CONCURRENT = "n_beside"
 """The name of the fact that holds the number of other jobs at the same time."""
 SHARED = "ran at the same time: they shared CPU and disk, so loading may be slower here than in a run alone"
 OTHER_JOBS_CHECK_S = 3.0
@@ -98,7 +98,7 @@ class Disturbances:
         self._run_id = run_id
         self._others: dict[object, str] = {}
         """A notice of each other job."""
-        self._n_beside = 0
+        self._n_concurrent = 0
         self._looked_s: float | None = None
         self._since_s = time.perf_counter()
         """Jobs that have ended before are not looked for again."""
@@ -132,11 +132,11 @@ class Disturbances:
         """Looks for other jobs once more when the job has ended, and stores what is new. Raises `StoreError`."""
         self._look_for_others()
         lines = list(self._others.values())
-        if len(lines) > self._n_beside:
+        if len(lines) > self._n_concurrent:
             run = self._store.run(self._run_id)
             notices = dict.fromkeys([*run.notices, *lines])
             self._store.update_run(
-                self._run_id, notices=[*notices], facts=run.facts | {N_BESIDE: len(lines)}
+                self._run_id, notices=[*notices], facts=run.facts | {N_CONCURRENT: len(lines)}
             )
 
     def _look_for_others(self) -> None:
@@ -148,7 +148,7 @@ class Disturbances:
         if lock is None:
             return
         now = time.perf_counter()
-        running = scheduling.running_beside(self._store, self._run_id)
+        running = scheduling.concurrently_running(self._store, self._run_id)
         for run in (*running, *self._store.ended_since(self._run_id, self._since_s)):
             self._others.setdefault(
                 run.id, f"run {run.id} on {scheduling.device_of(run)} ({run.name}) {SHARED}"
@@ -170,9 +170,9 @@ class Disturbances:
     ) -> dict[str, Any]:
         """Returns the facts that have changed. `new` are the newest steps; `last`: no more will come."""
         facts: dict[str, Any] = {}
-        if len(self._others) > self._n_beside:
-            self._n_beside = len(self._others)
-            facts[N_BESIDE] = self._n_beside
+        if len(self._others) > self._n_concurrent:
+            self._n_concurrent = len(self._others)
+            facts[N_CONCURRENT] = self._n_concurrent
         self._recent += [
             {name: steps[name] for name in steady.STOP_COLUMNS if name in steps} for steps in new
         ]

@@ -33,7 +33,7 @@ class Wait:
             time.sleep(self.seconds)
 
 
-def asked_wait(config: RunConfig, *, train: bool = True) -> Wait | None:
+def requested_wait(config: RunConfig, *, train: bool = True) -> Wait | None:
     """Returns the wait that `config` asks for in each training batch; None if it asks for none, or
     not for `train`.
     """

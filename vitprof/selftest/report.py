@@ -89,12 +89,12 @@ class Result:
         if self.ok:
             return "passed"
         # what could not be compared at all is no matter of accuracy
-        if self._beside_others and not self.failure:
+        if self._is_disturbed and not self.failure:
             return "disturbed"
         return "failed"
 
     @property
-    def _beside_others(self) -> bool:
+    def _is_disturbed(self) -> bool:
         """Returns whether other programs took so much CPU that they may be why a case is not right."""
         return self.others_cores >= OTHERS_CORES
 
@@ -126,7 +126,7 @@ class Result:
         if not self.idle_ok:
             shares = f"{self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
             wrong.append(f"it reported an idle share of {shares}")
-        if wrong and self._beside_others:
+        if wrong and self._is_disturbed:
             others = f"other programs took {self.others_cores:.1f} cores meanwhile"
             wrong.append(f"{others}: repeat it on a quiet machine")
         return "; ".join(wrong)

@@ -300,7 +300,7 @@ class _Device:
     card: Any = None
     """The handle again; for a slice, that of its GPU."""
     gpm: Gpm | None = None
-    asked_s: float = math.nan
+    tried_s: float = math.nan
     """When a lost GPU was last tried."""
     pcie: float = math.nan
     pcie_s: float = -math.inf
@@ -402,7 +402,7 @@ class Nvml:
             return nothing
         device = self._devices.setdefault(gpu, _Device())
         now = self._clock()
-        if gpu in self.lost and 0 <= now - device.asked_s < RETRY_S:
+        if gpu in self.lost and 0 <= now - device.tried_s < RETRY_S:
             return nothing
         answers = self._answers
         troubles = self._troubles
@@ -415,7 +415,7 @@ class Nvml:
         silent = self._answers == answers and self._troubles > troubles
         if values is None or silent:
             self.lost[gpu] = self._cause
-            device.asked_s = now
+            device.tried_s = now
             device.pcie_s = -math.inf
             if device.gpm is not None:
                 device.gpm.start_anew()

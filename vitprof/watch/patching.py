@@ -87,14 +87,14 @@ class AfterImport:
             return None
         execute = spec.loader.exec_module
 
-        def execute_and_tell(module: ModuleType) -> None:
+        def execute_and_call(module: ModuleType) -> None:
             execute(module)
             try:
                 self._then(module)
             except Exception as error:  # the script's import succeeds all the same
                 say(f"not watching: {type(error).__name__}: {error}")
 
-        spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
+        spec.loader.exec_module = execute_and_call  # type: ignore[method-assign]
         return spec
 
 

@@ -39,7 +39,7 @@ def test_a_step_has_the_figures_of_its_row_and_each_worker_its_batches(steps: An
         "what the loader did not tell is not there"
     )
     assert (step.made_s, step.lay_ready_s) == (pytest.approx(0.04), pytest.approx(-0.025))
-    assert step.got_s - step.asked_s == pytest.approx(step.data_wait_s)
+    assert step.got_s - step.requested_s == pytest.approx(step.data_wait_s)
     even, odd = by_worker(steps, np.ones(10, dtype=bool))
     assert (even.worker, even.n_batches, odd.worker, odd.n_batches) == (0, 5, 1, 5)
     assert (even.made_s, odd.made_s) == (pytest.approx(0.05), pytest.approx(0.06))

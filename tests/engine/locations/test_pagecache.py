@@ -58,7 +58,7 @@ def test_a_part_is_told_and_of_many_files_some_are_asked(
     warm(files[:1])
     assert cached_fraction(files) == pytest.approx(0.5, abs=0.02)
     assert cached_fraction(files[:1]) > 0.99
-    monkeypatch.setattr(pagecache, "MOST_FILES_ASKED", 5)
+    monkeypatch.setattr(pagecache, "MOST_FILES_EXAMINED", 5)
     small = sorted((directory / "small").iterdir())
     drop(small)
     warm(small[:10])

@@ -143,7 +143,7 @@ class OneStep:
     """Stage of loading -> seconds, for the stages that the loader times; hand-over is the last."""
     made_start_s: float
     made_end_s: float
-    asked_s: float
+    requested_s: float
     got_s: float
     worker: int | None
     """The worker process that made it; None if none did, or it is not known."""
@@ -155,7 +155,7 @@ class OneStep:
     @property
     def lay_ready_s(self) -> float:
         """Returns how long the batch was ready before the loop asked for it; negative if the loop asked first."""
-        return self.asked_s - self.made_end_s
+        return self.requested_s - self.made_end_s
 
 
 def one_step(steps: Series, at: int) -> OneStep:
@@ -167,7 +167,7 @@ def one_step(steps: Series, at: int) -> OneStep:
         **{name: row[name] for name in same},
         number=int(row["step"]),
         stages_s={name: seconds for name, seconds in stages.items() if math.isfinite(seconds)},
-        asked_s=row["t_start_s"],
+        requested_s=row["t_start_s"],
         got_s=float(got_s(steps)[at]),
         worker=int(row["worker"]) if math.isfinite(row["worker"]) else None,
     )

@@ -21,7 +21,7 @@ from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.storage.contract import EncodedStorage, PixelStorage, read_readable
 from vitprof.errors import SampleError
 from vitprof.measure.step_columns import BatchTimes
-from vitprof.measure.stopwatch import Stopwatch, asked_wait
+from vitprof.measure.stopwatch import Stopwatch, requested_wait
 
 HOW_TO_SKIP = (
     "repair the data set's own file and delete what was prepared from it, "
@@ -42,7 +42,7 @@ class Maker:
         self._augment = train and config.augment == "cpu"
         self._skip = config.skip_unreadable
         self._times = config.loader_times
-        self.wait = asked_wait(config, train=train)
+        self.wait = requested_wait(config, train=train)
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
         """Returns the samples at `indices` (b,) int64 as a uint8 batch, in `out` (b, height, width,

@@ -37,7 +37,7 @@ from vitprof.engine.transforms import Crop
 from vitprof.errors import ConfigError, DataError, SampleError
 from vitprof.measure.devices import cuda_findings
 from vitprof.measure.step_columns import BatchTimes
-from vitprof.measure.stopwatch import Stopwatch, asked_wait
+from vitprof.measure.stopwatch import Stopwatch, requested_wait
 from vitprof.telemetry.visible import number_here, shown_here
 
 
@@ -143,7 +143,7 @@ class DaliLoader(PoolLoader):
         train: bool,
         mark: Callable[[], Any] | None,
     ) -> None:
-        wait = asked_wait(config, train=train)
+        wait = requested_wait(config, train=train)
         super().__init__(Schedule(storage, config, train=train), config, wait, "vitprof-dali-read")
         self._storage = storage
         self._times = config.loader_times

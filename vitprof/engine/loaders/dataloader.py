@@ -28,7 +28,7 @@ from vitprof.engine.loaders.contract import Batch, Schedule
 from vitprof.engine.transforms import as_it_is
 from vitprof.errors import DataError, SampleError
 from vitprof.measure.step_columns import BatchTimes, n_ready
-from vitprof.measure.stopwatch import Stopwatch, Wait, asked_wait
+from vitprof.measure.stopwatch import Stopwatch, Wait, requested_wait
 
 
 class Skipping(Dataset[Any]):
@@ -131,7 +131,7 @@ def open_samples(storage: Any, config: RunConfig, *, train: bool) -> tuple[Datas
     note on the stopwatch how long the stages in `Stopwatch.noted` took, and `Stopwatch.rest` is the
     stage of the rest of the time.
     """
-    wait = asked_wait(config, train=train)
+    wait = requested_wait(config, train=train)
     timed = config.loader_times or wait is not None
     stopwatch = Stopwatch(wait)
     samples: Dataset[Any] = storage.dataset(stopwatch) if timed else storage.dataset()

@@ -96,7 +96,7 @@ MOST_COPY_THREADS = 512
 The preset "network-drive" needs 64 to use its bandwidth with files of 100 KB, and never does with
 small ones: 60,000 digits took 25 s with 512 readers, 50 s with 256. Each holds one open file while
 it waits, and systems allow 1,024."""
-TELL_EVERY_S = 0.1
+REPORT_EVERY_S = 0.1
 """How often (s) progress is reported and `stop` is called."""
 LONGEST_BLOCK_S = 0.25
 """Longest time that a block of a throttled drive takes, so that progress moves and a stop is
@@ -198,7 +198,7 @@ class _Copy:
                 pending = {pool.submit(self._work, i) for i in range(self._threads)}
                 while pending:
                     ended, pending = wait(
-                        pending, timeout=TELL_EVERY_S, return_when=FIRST_EXCEPTION
+                        pending, timeout=REPORT_EVERY_S, return_when=FIRST_EXCEPTION
                     )
                     for future in ended:
                         future.result()

@@ -21,7 +21,7 @@ from vitprof.errors import DataError
 from vitprof.formats import percent
 from vitprof.telemetry.tmpfs import is_in_ram
 
-MOST_FILES_ASKED = 2000
+MOST_FILES_EXAMINED = 2000
 """Most files that are examined; if there are more, evenly spaced ones are."""
 STILL_CACHED = 0.03
 """Share that may stay cached after `drop`: pages being read or written at that moment."""
@@ -46,13 +46,13 @@ def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Sto
 def cached_fraction(paths: Iterable[Path]) -> float:
     """Returns the share of the bytes of `paths` that the page cache holds, 0..1, from mincore.
 
-    At most `MOST_FILES_ASKED` files are examined. NaN where the system cannot tell: no mincore, or
+    At most `MOST_FILES_EXAMINED` files are examined. NaN where the system cannot tell: no mincore, or
     files of other users (for those Linux reports every page as cached). Files that cannot be mapped
     do not count; raises `DataError` for one whose size cannot be read.
     """
     every = [path for path in paths if _bytes(path)]
-    n_asked = min(len(every), MOST_FILES_ASKED)
-    chosen = [every[i] for i in np.linspace(0, len(every) - 1, n_asked).astype(int)]
+    n_examined = min(len(every), MOST_FILES_EXAMINED)
+    chosen = [every[i] for i in np.linspace(0, len(every) - 1, n_examined).astype(int)]
     mincore = _mincore()
     if mincore is None or not chosen:
         return math.nan

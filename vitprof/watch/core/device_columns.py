@@ -101,11 +101,11 @@ def passed(step: Step, marks: MarksOfThread, previous: Previous) -> Passed:
         # `derive` takes a step without an end for one that has no compute, and a wait that is not known
         # to be exposed for a hidden one.
         start_s = NAN
-    asked_s = own.asked_s()
+    requested_s = own.requested_s()
     waited_s = sum(fetch.wait_s for fetch in own.leading)
     losses = [mark.loss for mark in own.losses() if not math.isnan(mark.loss)]
     figures = DeviceFigures(
-        t_start=asked_s,
+        t_start=requested_s,
         t_got=own.received_s(),
         copy_start=_reached_s(received if copy is None else copy.begin),
         copy_end=_reached_s(received if copy is None else copy.end),
@@ -115,7 +115,7 @@ def passed(step: Step, marks: MarksOfThread, previous: Previous) -> Passed:
         previous_end=_reached_s(gap_since) if step.after_evaluation else previous.end_s,
         other_wait_s=sum(fetch.wait_s for fetch in own.later),
         other_exposed_s=sum(map(exposed_s, own.later, requests)),
-        outside_s=outside_s(own.entered_s(), asked_s, waited_s, step, previous),
+        outside_s=outside_s(own.entered_s(), requested_s, waited_s, step, previous),
         loss=losses[-1] if losses else NAN,
         backward_start=_reached_s(differentiating),
         optimizer_start=_reached_s(stepping),
@@ -143,16 +143,16 @@ def exposed_s(fetch: Fetch, requested: Mark | None) -> float:
 
 
 def outside_s(
-    entered_s: float, asked_s: float, waited_s: float, step: Step, previous: Previous
+    entered_s: float, requested_s: float, waited_s: float, step: Step, previous: Previous
 ) -> float:
     """Returns for how long the loop did something else before a step (s), its waits aside: until the script
     entered the step that it marks, or until it requested the batch. NaN where it is not known when the
     step before was left."""
     left_s = NAN if step.after_evaluation else previous.left_s
     if not math.isnan(entered_s):
-        since_s = asked_s if math.isnan(left_s) else left_s
+        since_s = requested_s if math.isnan(left_s) else left_s
         return max(0.0, entered_s - since_s - waited_s)
-    return asked_s - left_s if left_s < asked_s else NAN
+    return requested_s - left_s if left_s < requested_s else NAN
 
 
 def _reached_s(mark: Mark | None) -> float:

@@ -88,7 +88,7 @@ class DeviceStep:
         copied = self._marks.first(MarkedPoint.COPYING, received_s, self.first_work_s)
         return self.first_work_s if copied is None else copied.at_s
 
-    def asked_s(self) -> float:
+    def requested_s(self) -> float:
         """Returns when it requested its first batches, as if all that it waited for before its work had been
         requested one right after the other."""
         if not self.leading:
@@ -100,7 +100,7 @@ class DeviceStep:
         """Returns when it had them; NaN where not all that it waited for was seen."""
         if not self._step.wait_is_known:
             return NAN
-        return self.leading[-1].received_s if self.leading else self.asked_s()
+        return self.leading[-1].received_s if self.leading else self.requested_s()
 
     def received(self) -> Mark | None:
         """Returns the mark where its last batch before the work came. Of the very first step there may be

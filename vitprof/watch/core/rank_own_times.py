@@ -229,8 +229,8 @@ def with_device_times(own: RankStepFigures, device: DeviceFigures) -> RankStepFi
     in which it did not wait for data. Those of the host where the pass is not known."""
     if math.isnan(own.forward_s):
         return own
-    asked_s = device.t_start + own.in_loader_s
-    waits_since_s = max(asked_s, device.previous_end)
+    requested_s = device.t_start + own.in_loader_s
+    waits_since_s = max(requested_s, device.previous_end)
     for_data_s = max(0.0, min(device.t_got, device.compute_start) - waits_since_s)
     before_s = device.compute_start - device.previous_end - for_data_s
     forward_s = device.forward_end - device.compute_start - device.sent_s
