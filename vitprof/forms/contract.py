@@ -8,7 +8,7 @@ written and read as rows of an array, many at once: by functions of the form's o
 `read_rows(numbers, rows)` of its reader.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -84,6 +84,3 @@ class Found:
     """Whether each key is the path of a file that holds this sample alone: it is used where it is."""
     threads: int = 1
     """Samples to read at the same time where each is a wait."""
-
-
-Find = Callable[[str, Mapping[str, str], Refuse], Found]

@@ -3,8 +3,9 @@
 from typing import Any
 
 from vitprof import errors
+from vitprof.forms.contract import Found
 from vitprof.forms.image_files import png_of
-from vitprof.sets.samples import Listing, listing
+from vitprof.sets.samples import Listing, listing_of
 from vitprof.sets.specs import Spec, function_of, wrong
 
 
@@ -34,8 +35,8 @@ def python_set(text: str, spec: Spec) -> Listing:
     labels = getattr(made, "targets", None)
     if labels is None:
         labels = [made[at][1] for at in range(len(made))]
-    found = [("", str(_plain(label)), at) for at, label in enumerate(labels)]
-    return listing(found, lambda at: png_of(made[at][0]), in_place=False, notes=notes)
+    samples = [("", str(_plain(label)), at) for at, label in enumerate(labels)]
+    return listing_of(Found(samples, lambda at: png_of(made[at][0]), notes))
 
 
 def _plain(label: Any) -> Any:

@@ -1,8 +1,9 @@
 """The samples of a user's own data set, listed: each an image file, or the bytes of one."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from vitprof.forms.contract import TEST_SPLITS, Found
@@ -44,35 +45,15 @@ class Listing:
             self.opened.close()
 
 
-Samples = Iterable[tuple[str, str, Any]]
-"""(split, label, key) of each; the split is "train", one of `TEST_SPLITS`, or "" where it is not
-known."""
-
-
 def listing_of(found: Found) -> Listing:
-    """Returns the samples that a form has found."""
-    in_place = found.in_place
-    made = listing(
-        found.samples, found.read, in_place=in_place, notes=found.notes, opened=found.opened
-    )
-    return replace(made, threads=found.threads)
-
-
-def listing(
-    found: Samples,
-    read: Callable[[Any], bytes],
-    *,
-    in_place: bool,
-    notes: Iterable[str] = (),
-    opened: Any = None,
-) -> Listing:
     """Returns samples with their labels as numbers, in order: of numbers if all labels are, else of
     the alphabet.
 
     Samples of the splits "train" and the first of `TEST_SPLITS` are taken. Where there are not
     both, all are, and each tenth of a class is for testing.
     """
-    samples = list(found)
+    samples = found.samples
+    notes = list(found.notes)
     classes = _in_order({label for _, label, _ in samples})
     number = {name: at for at, name in enumerate(classes)}
     splits = {split for split, _, _ in samples}
@@ -85,18 +66,24 @@ def listing(
             for split, label, key in samples
             if split in ("train", test)
         ]
-        return Listing(entries, classes, read, in_place, [*notes], opened)
+    else:
+        entries = _divided((number[label], key) for _, label, key in samples)
+        notes.append("each tenth sample of a class is kept for testing: it has no test split")
+    return Listing(entries, classes, found.read, found.in_place, notes, found.opened, found.threads)
+
+
+def _divided(samples: Iterable[tuple[int, Any]]) -> list[Entry]:
+    """Returns samples (label, key), of which each tenth of a class is for testing."""
     entries = []
-    seen = dict.fromkeys(classes, 0)
-    for _, label, key in samples:
+    seen = Counter[int]()
+    for label, key in samples:
         seen[label] += 1
         held_out = seen[label] % HELD_OUT == 0
-        entries.append(Entry(not held_out, number[label], key))
+        entries.append(Entry(not held_out, label, key))
     if len(entries) > 1 and all(entry.train for entry in entries[1:]):
         # Fewer than ten samples of each class: one has to be for testing.
         entries[-1] = entries[-1]._replace(train=False)
-    more = "each tenth sample of a class is kept for testing: it has no test split"
-    return Listing(entries, classes, read, in_place, [*notes, more], opened)
+    return entries
 
 
 def _in_order(labels: set[str]) -> list[str]:

@@ -51,7 +51,7 @@ class MappedStorage(contract.StoredSplit):
     def _open(self) -> torch.Tensor:
         try:
             images = self._map()
-        except (OSError, ValueError) as error:
+        except contract.FAILURES as error:
             raise contract.unusable(self._path, error) from error
         wanted = (len(self), *self.shape)
         if images.dtype != np.uint8 or images.shape != wanted:

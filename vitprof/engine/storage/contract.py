@@ -291,6 +291,10 @@ def image_bytes(info: DatasetInfo) -> int:
     return info.image_size**2 * info.channels
 
 
+FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError)
+"""What modules of `vitprof.forms`, and their libraries, raise for a damaged file."""
+
+
 def reason_of(error: Exception) -> str:
     """Returns why something cannot be read, in one line."""
     if isinstance(error, OSError):

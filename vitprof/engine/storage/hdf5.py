@@ -16,8 +16,6 @@ from vitprof.engine.storage.arrays import MappedStorage
 from vitprof.forms.hdf5 import ChunkedRows, RowsWriter, map_rows
 
 HDF5_FILE = "data.h5"
-FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError)
-"""What h5py raises for a damaged file."""
 
 
 def open_writer(
@@ -49,10 +47,7 @@ class ContiguousStorage(MappedStorage):
         self.close()
 
     def _map(self) -> NDArray[Any]:
-        try:
-            return map_rows(self._path, f"X_{self._split}")
-        except FAILURES as error:
-            raise contract.unusable(self._path, error) from error
+        return map_rows(self._path, f"X_{self._split}")
 
 
 class ChunkedStorage(contract.StoredSplit):
@@ -75,7 +70,7 @@ class ChunkedStorage(contract.StoredSplit):
         self.close()
         try:
             rows = ChunkedRows(self._path, f"X_{self._split}")
-        except FAILURES as error:
+        except contract.FAILURES as error:
             raise contract.unusable(self._path, error) from error
         wanted = (len(self), *self.shape)
         if rows.shape != wanted:
