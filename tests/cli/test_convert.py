@@ -80,7 +80,7 @@ def test_a_plan_runs_the_script_on_each_form_and_all_samples_are_stored_in_one(
     assert spec is not None
     assert spec.loader is not None
     spec.loader.exec_module(made := importlib.util.module_from_spec(spec))
-    read, label = made.Samples(tmp_path / "all")[39]
+    read, label = made.Samples(tmp_path / "all", made.Reader)[39]
     assert (read.tobytes(), label) == (Image.open(tmp_path / "images/class-1/39.jpg").tobytes(), 1)
 
 
