@@ -72,6 +72,10 @@ class CudaMark:
     """When it has happened at the latest (s), where that is known before it is asked for."""
     is_released: bool
 
+    def elapsed_time(self, later: CudaMark) -> float:
+        """Returns the milliseconds to a later mark, by the device's clock."""
+        return float(self.event.elapsed_time(later.event))
+
 
 class CudaDevice(Device):
     """A CUDA GPU: marks are timing events in the current stream, mapped to the host's clock through
