@@ -1,5 +1,6 @@
 """Samples in Parquet, in row groups that are read as a whole."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,9 @@ class Reader:
         self._names = list(names)
         self._file = parquet.ParquetFile(folder / FILE, memory_map=True)
         self._group_rows = self._file.metadata.row_group(0).num_rows
+        self._reading = threading.Lock()
+        """Held while a row group is read: of a ParquetFile that several threads read, pyarrow ended the
+        process or waited for ever."""
         self._held: tuple[int, Sequence[Any]] = (-1, ())
         """The row group that was read last, and its columns: replaced as one, for several threads."""
 
@@ -77,10 +81,16 @@ class Reader:
         wanted, row = divmod(number, self._group_rows)
         group, columns = self._held
         if group != wanted:
+            columns = self._read_group(wanted)
+        return [column[row].as_buffer() for column in columns]
+
+    def _read_group(self, wanted: int) -> Sequence[Any]:
+        """Returns the columns of a row group."""
+        with self._reading:
             table = self._file.read_row_group(wanted, columns=self._names, use_threads=False)
             columns = [table[name] for name in self._names]
             self._held = (wanted, columns)
-        return [column[row].as_buffer() for column in columns]
+        return columns
 
     def close(self) -> None:
         self._file.close()
@@ -109,14 +119,18 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
     labels = file.read(columns=[label])[label].to_pylist()
     groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
     keys = [(group, row) for group, rows in enumerate(groups) for row in range(rows)]
-    held: dict[int, list[Any]] = {}
+    held: tuple[int, list[Any]] = (-1, [])
+    reading = threading.Lock()
 
     def read(key: tuple[int, int]) -> bytes:
+        nonlocal held
         group, row = key
-        if group not in held:
-            # Keys are requested in order, so one row group in memory is enough.
-            held.clear()
-            held[group] = file.read_row_group(group, columns=[image])[image].to_pylist()
-        return encoded(held[group][row])
+        # several threads may read: see `Reader`
+        with reading:
+            if held[0] != group:
+                # Keys are requested in order, so one row group in memory is enough.
+                held = (group, file.read_row_group(group, columns=[image])[image].to_pylist())
+            cells = held[1]
+        return encoded(cells[row])
 
     return cells_found(zip(keys, labels, strict=True), read)
