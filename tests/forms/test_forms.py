@@ -65,6 +65,18 @@ def test_the_module_of_a_form_needs_nothing_else_of_vitprof_and_no_more_than_its
             assert {name.partition(".")[0] for name in imported(path)} <= allowed, path
 
 
+def test_what_runs_in_a_scripts_own_python_needs_no_more_than_is_there() -> None:
+    """PyTorch and NumPy; of vitprof the forms alone."""
+    usual = {"vitprof", "numpy", "torch", "PIL", *sys.stdlib_module_names}
+    paths = [*(PACKAGE / "forms" / "script").glob("*.py")]
+    assert paths
+    for path in paths:
+        names = set(imported(path))
+        others = {name for name in names if name.startswith("vitprof")}
+        assert all(name.startswith("vitprof.forms.") for name in others), path
+        assert {name.partition(".")[0] for name in names} <= usual, path
+
+
 @pytest.mark.parametrize("form", [name for name in FORMS if not FORMS[name].needs_torch])
 def test_a_form_is_read_without_pytorch(form: str) -> None:
     if not is_installed(form):

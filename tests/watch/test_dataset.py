@@ -17,7 +17,7 @@ from torchvision import datasets, transforms
 
 from vitprof.analysis.dataset import DatasetFacts
 from vitprof.recording import codec
-from vitprof.watch import dataset, sample_values
+from vitprof.watch import dataset
 from vitprof.watch.patches import making
 
 N = 40
@@ -82,30 +82,6 @@ def test_what_is_in_a_sample_is_named_truly() -> None:
     assert "['pair'].image: array float32 (1, 100 to 101)" in words
     assert (found.samples, found.n_read, found.is_random) == (N, dataset.MOST_SAMPLES, False)
     assert "Workers: by fork yes; by spawn or forkserver yes" in words
-
-
-@pytest.mark.parametrize(
-    ("values", "narrow"),
-    [
-        (torch.arange(2048) % 256 / 255, "uint8"),  # ToTensor
-        (
-            (torch.arange(3 * 2048) % 256 / 255).reshape(3, 32, 64)
-            * torch.tensor([1.7, 2, 3]).reshape(3, 1, 1),
-            "uint8",
-        ),
-        (torch.rand(3, 32, 64, generator=torch.Generator().manual_seed(0)), ""),
-        (torch.arange(512) % 256 / 255, ""),  # too few to tell
-        (torch.full((99,), -5), "int8"),
-        (torch.full((99,), 1 << 40), ""),
-        (torch.full((99,), 300, dtype=torch.int16), ""),
-        (torch.zeros(99, dtype=torch.uint8), ""),
-        (torch.tensor(3), ""),
-        (np.arange(99), "uint8"),
-        (np.array(["a"] * 99), ""),
-    ],
-)
-def test_the_narrowest_type_that_holds_the_values(values: Any, narrow: str) -> None:
-    assert sample_values.narrowest(values) == narrow
 
 
 def test_images_in_files_are_decoded_transformed_and_read_from_the_drive(tmp_path: Path) -> None:
@@ -191,15 +167,6 @@ def test_workers_of_the_script_show_that_they_work() -> None:
     assert "by fork yes, the script's own" in words
 
 
-def test_samples_are_compared_leaf_by_leaf() -> None:
-    image = Image.new("RGB", (2, 3))
-    a = {"x": torch.tensor([1.0, float("nan")]), "y": [np.arange(3), float("nan"), image]}
-    assert sample_values.different(a, a | {"y": [np.arange(3), float("nan"), image.copy()]}) == []
-    assert sample_values.different(a, a | {"y": [np.arange(4), 0.0, Image.new("RGB", (3, 2))]}) == [
-        "['y'][0]",
-        "['y'][1]",
-        "['y'][2]",
-    ]
-    assert sample_values.different(a, {"x": 1}) == [""]
+def test_indices_are_spread_evenly() -> None:
     assert dataset.spread(3, 32) == [0, 1, 2]
     assert dataset.spread(1000, 3) == [0, 499, 999]

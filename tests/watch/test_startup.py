@@ -29,6 +29,9 @@ except ImportError:
 for name in "install trial".split() if sys.version_info >= (3, 10) else ():
     __import__("vitprof.watch." + name)
     __import__("vitprof.config.accelerators")
+early = [name for name in sys.modules if name.startswith("vitprof.forms.")]
+if early:
+    sys.stdout.write(" and too early: " + " ".join(early))
 sys.exit(7)
 """
 

@@ -20,11 +20,18 @@ from typing import Any, cast
 
 from vitprof.forms import FORMS, is_installed, module_of, stored
 from vitprof.forms.contract import Names, Writer
+from vitprof.forms.script.sample_values import (
+    different,
+    parts_of,
+    random_from,
+    side_of,
+    transformed,
+)
 from vitprof.forms.stored import Encoded, flattened, rebuilt, to_bytes
 from vitprof.forms.values import from_bytes
 from vitprof.watch.dataset import opening, parts, spread, write_report
+from vitprof.watch.fetch_times import name_of
 from vitprof.watch.proxy import Proxy
-from vitprof.watch.sample_values import different, parts_of, random_from, side_of, transformed
 
 PARTS = 10
 """Parts that a plan stores its samples in: the time for each gives the spread."""
@@ -167,7 +174,7 @@ def cut_of(dataset: Any, chosen: Sequence[int]) -> tuple[Cut, Cut | None]:
     not known). Raises `ValueError` where its samples are random in another way.
     """
     with contextlib.suppress(Exception):  # a transform that wants more than a value
-        if (point := random_from(dataset, chosen)) is not None:
+        if (point := random_from(dataset, chosen, name_of)) is not None:
             before = Cut(dataset, point.number)
             if not _is_as_the_script_has_it(before, chosen):
                 raise ValueError

@@ -18,9 +18,9 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vitprof.watch.fetch_times import MAKING, transform_sums
+from vitprof.forms.script.sample_values import different, leaves_described, storage_point
+from vitprof.watch.fetch_times import MAKING, name_of, transform_sums
 from vitprof.watch.rank_identity import is_watched_rank
-from vitprof.watch.sample_values import different, leaves_described, storage_point
 from vitprof.watch.script_objects import length
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
         "random": sorted({path for paths in differ for path in paths}),
         "n_random": sum(bool(paths) for paths in differ),
         "n_again": len(again),
-        "storage_point": storage_point(dataset, [read.at for read in first[:TWICE]])
+        "storage_point": storage_point(dataset, [read.at for read in first[:TWICE]], name_of)
         if by_index
         else None,
         "handles": held,

@@ -1,5 +1,8 @@
-"""What is in a sample of a Dataset: its values, the narrowest type that holds them, whether two samples differ, and
-up to where a Dataset makes the same of a sample each time: what could be stored once, before random transforms.
+"""The values of a Dataset's samples, and what can be stored of them.
+
+What is in a sample: its values, and the narrowest type that holds them. Whether two samples differ.
+Up to where a Dataset makes the same of a sample each time: that could be stored once, before random
+transforms.
 """
 
 from __future__ import annotations
@@ -8,11 +11,11 @@ import contextlib
 import copy
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vitprof.watch.fetch_times import name_of
-
+NameOf = Callable[[Any], str]
+"""Returns the name of a transform, as the reader of a report knows it."""
 SOME_ELEMENTS = 16
 """Fewer make no batch that matters."""
 FEW_VALUES, MANY_ELEMENTS = 256, 1024
@@ -169,6 +172,10 @@ BY_NAME = re.compile("random|augment|jitter|mixup|cutmix", re.IGNORECASE)
 ATTRIBUTES = ("transform", "transforms", "tfms", "image_transform", "augment")
 INNER = ("dataset", "datasets")
 """Attributes in which a Subset and others hold the datasets that they read."""
+MOST_INNER = 8
+"""Of many datasets in one, so many are looked at."""
+PAIRED = "StandardTransform"
+"""The class in which torchvision pairs the transform of an image with that of its target."""
 
 
 class Recorder:
@@ -198,12 +205,14 @@ class Point(NamedTuple):
     """What some samples are before each of these, and after the last one."""
 
 
-def storage_point(dataset: Any, chosen: Sequence[int]) -> dict[str, Any] | None:
-    """Returns where the transforms of `dataset` begin to be random: their "names", how many in front are the "same"
-    each time, and in "value" what samples are there, as `leaves_described` has it. None where that cannot be told.
+def storage_point(dataset: Any, chosen: Sequence[int], name_of: NameOf) -> dict[str, Any] | None:
+    """Returns where the transforms of `dataset` begin to be random.
+
+    That is their "names", how many in front are the "same" each time, and in "value" what samples
+    are there, as `leaves_described` has it. None where that cannot be told.
     """
     try:
-        point = random_from(dataset, chosen)
+        point = random_from(dataset, chosen, name_of)
     except Exception:  # a transform that wants more than a value
         return None
     if point is None:
@@ -215,12 +224,14 @@ def storage_point(dataset: Any, chosen: Sequence[int]) -> dict[str, Any] | None:
     }
 
 
-def random_from(dataset: Any, chosen: Sequence[int]) -> Point | None:
-    """Returns that as seen with the first sample of `chosen`, and the values of all of these. None where no attribute
-    holds transforms that get a sample, or gets another value each time.
+def random_from(dataset: Any, chosen: Sequence[int], name_of: NameOf) -> Point | None:
+    """Returns that as seen with the first sample of `chosen`, and the values of all of these.
+
+    None where no attribute holds transforms that get a sample, or gets another value each time.
     """
     for number, (owner, name) in enumerate(transformed(dataset)):
-        compose, given = getattr(owner, name), list[Any]()
+        compose = getattr(owner, name)
+        given: list[Any] = []
         try:
             setattr(owner, name, Recorder(compose, given))
             for index in (chosen[0], *chosen):
@@ -231,16 +242,17 @@ def random_from(dataset: Any, chosen: Sequence[int]) -> Point | None:
             continue
         if different(given[0], given[1]):
             return None
-        transforms, stages, same = parts_of(compose), [given[1:]], 0
-        for transform in transforms:
-            made = [transform(copy.copy(given[0])) for _ in range(TRIES)]
-            if BY_NAME.search(name_of(transform)) or any(
-                different(made[0], other) for other in made[1:]
-            ):
+        value = given[0]
+        stages = [given[1:]]
+        transforms = parts_of(compose)
+        names = [name_of(transform) for transform in transforms]
+        for transform, its_name in zip(transforms, names, strict=True):
+            made = [transform(copy.copy(value)) for _ in range(TRIES)]
+            value = made[0]
+            if BY_NAME.search(its_name) or any(different(value, other) for other in made[1:]):
                 break
-            given[0], same = made[0], same + 1
-            stages.append([transform(copy.copy(value)) for value in stages[-1]])
-        return Point(number, [name_of(transform) for transform in transforms], same, stages)
+            stages.append([transform(copy.copy(before)) for before in stages[-1]])
+        return Point(number, names, len(stages) - 1, stages)
     return None
 
 
@@ -260,20 +272,15 @@ def transformed(dataset: Any) -> Iterator[tuple[Any, str]]:
         seen.add(id(owner))
         for name in ATTRIBUTES:
             with contextlib.suppress(Exception):  # a property of the script's own
-                if (
-                    callable(value := getattr(owner, name, None))
-                    and name_of(value) != "StandardTransform"
-                ):
+                value = getattr(owner, name, None)
+                if callable(value) and type(value).__name__ != PAIRED:
                     yield owner, name
         for name in INNER:
             inner = getattr(owner, name, None)
-            left += (
-                list(inner)[:8]
-                if isinstance(inner, (list, tuple))
-                else [inner]
-                if inner is not None
-                else []
-            )
+            if isinstance(inner, (list, tuple)):
+                left += inner[:MOST_INNER]
+            elif inner is not None:
+                left.append(inner)
 
 
 CROPPED = 8 / 7
