@@ -20,11 +20,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torchvision import datasets, transforms
 
 from vitprof.forms import FORMS, is_installed, module_of, stored
+from vitprof.forms.script.dataset import spread
+from vitprof.forms.script.opened_files import opening
 from vitprof.forms.script.sample_values import CROPPED as LARGER
 from vitprof.forms.script.sample_values import different
 from vitprof.forms.values import from_bytes
 from vitprof.watch.conversion import StoredSamples, stored_in_forms
-from vitprof.watch.dataset import opening, spread
 
 N, AS_IT_IS = 24, ""
 

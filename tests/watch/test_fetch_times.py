@@ -18,6 +18,7 @@ from vitprof.watch.fetch_times import (
     MARK,
     timed_compose,
     timed_fetch,
+    transform_times,
     unpacked,
 )
 
@@ -209,3 +210,12 @@ def test_a_loader_inside_a_dataset_belongs_to_the_batch(clock: SimpleNamespace) 
     times = made(lambda: values.append(inner(None, 0)))
     assert values == [5], "the batch alone"
     assert times[-1] == ((("Wait",), 1, (1.0,)),)
+
+
+def test_the_transforms_of_a_sample_that_is_read_apart_are_summed_by_name(
+    clock: SimpleNamespace,
+) -> None:
+    with transform_times() as seconds:
+        Compose([Wait(clock, 1), Resize(clock, 2)])(0)
+        Compose([Resize(clock, 4)])(0)
+    assert seconds == {"Wait": 1.0, "Resize": 6.0}

@@ -8,7 +8,6 @@ import contextlib
 import copy
 import functools
 import io
-import json
 import os
 import random
 import re
@@ -20,6 +19,8 @@ from typing import Any, cast
 
 from vitprof.forms import FORMS, is_installed, module_of, stored
 from vitprof.forms.contract import Names, Writer
+from vitprof.forms.script.dataset import spread
+from vitprof.forms.script.opened_files import opening
 from vitprof.forms.script.sample_values import (
     different,
     parts_of,
@@ -29,7 +30,6 @@ from vitprof.forms.script.sample_values import (
 )
 from vitprof.forms.stored import Encoded, flattened, rebuilt, to_bytes
 from vitprof.forms.values import from_bytes
-from vitprof.watch.dataset import opening, parts, spread, write_report
 from vitprof.watch.fetch_times import name_of
 from vitprof.watch.proxy import Proxy
 
@@ -232,13 +232,6 @@ def _seeded() -> Iterator[None]:
 
 
 # storing
-
-
-def report_stored(loader: Any, path: str, request: str) -> None:
-    """Stores samples of a loader's dataset, and writes what came of it, or why that cannot be done, to a file."""
-    wanted = json.loads(request)
-    more = {"loader": dict(loader.facts), "start_s": time.monotonic() - wanted["began_s"]}
-    write_report(path, lambda: stored_in_forms(parts(loader)[0], wanted) | more)
 
 
 def stored_in_forms(dataset: Any, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
+from typing import Any
 
+from vitprof.watch.fetch_times import name_of, transform_times
+from vitprof.watch.rank_identity import is_watched_rank
 from vitprof.watch.script_objects import ScriptLoader
 
 DATA = "VITPROF_WATCH_DATA"
@@ -13,15 +18,44 @@ CONVERT = "VITPROF_WATCH_CONVERT"
 
 
 def describe_dataset(loader: ScriptLoader | None) -> None:
-    """Writes what the dataset of a loader is, or what came of storing it, if that is asked for."""
+    """Writes what the dataset of a loader is, or what came of storing it, if that is asked for.
+
+    In rank 0 alone. Where it fails, the error is written instead.
+    """
     path = os.environ.get(DATA)
-    if not path or loader is None:
+    if not path or loader is None or not is_watched_rank():
         return
-    if request := os.environ.get(CONVERT):
-        from vitprof.watch.conversion import report_stored
+    request = os.environ.get(CONVERT)
+    try:
+        found = _stored(loader, json.loads(request)) if request else _described(loader)
+    except Exception as error:
+        found = {"error": " ".join(f"{type(error).__name__}: {error}".split())}
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        json.dump(found, file)
+    os.replace(f"{path}.part", path)
 
-        report_stored(loader, path, request)
-    else:
-        from vitprof.watch.dataset import report
 
-        report(loader, path)
+def _described(loader: ScriptLoader) -> dict[str, Any]:
+    # Imported here, as below: a watched process starts without the modules of forms.
+    from vitprof.forms.script.dataset import described
+
+    dataset, collate = parts(loader)
+    return described(dataset, collate, loader.facts, name_of, transform_times)
+
+
+def _stored(loader: ScriptLoader, request: dict[str, Any]) -> dict[str, Any]:
+    from vitprof.watch.conversion import stored_in_forms
+
+    start_s = time.monotonic() - request["began_s"]
+    dataset, _ = parts(loader)
+    found = stored_in_forms(dataset, request)
+    return {**found, "loader": dict(loader.facts), "start_s": start_s}
+
+
+def parts(loader: ScriptLoader) -> tuple[Any, Any]:
+    """Returns the dataset and the collate function of a loader: of its iterator, all that is left of some."""
+    for each in (reference() for reference in loader.alive):
+        for names in (("dataset", "collate_fn"), ("_dataset", "_collate_fn")):
+            if getattr(each, names[0], None) is not None:
+                return getattr(each, names[0]), getattr(each, names[1], None)
+    raise ValueError("the loader that trains has no Dataset of PyTorch's")

@@ -3,13 +3,14 @@
 Runs in the loop's process and in its workers, for each batch, so it must take little.
 """
 
+import contextlib
 import functools
 import marshal
 import math
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from time import perf_counter, thread_time
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -238,6 +239,24 @@ def transform_sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
             known.calls += lap.calls
             known.seconds = [a + b for a, b in zip(known.seconds, lap.seconds, strict=True)]
     return tuple([(names, lap.calls, tuple(lap.seconds)) for names, lap in by_names.items()])
+
+
+@contextlib.contextmanager
+def transform_times() -> Iterator[dict[str, float]]:
+    """Gives a dict; in the end it has the seconds that this thread spent meanwhile in each transform,
+    by its name.
+    """
+    seconds_of: dict[str, float] = {}
+    laps: dict[int, Laps] = {}
+    making = MAKING.now
+    making.laps = laps
+    try:
+        yield seconds_of
+    finally:
+        making.laps = None
+    for names, _, seconds in transform_sums(laps):
+        for name, spent in zip(names, seconds, strict=True):
+            seconds_of[name] = seconds_of.get(name, 0.0) + spent
 
 
 MAX_NAME = 60

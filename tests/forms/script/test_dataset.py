@@ -16,8 +16,9 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_co
 from torchvision import datasets, transforms
 
 from vitprof.analysis.dataset import DatasetFacts
+from vitprof.forms.script import dataset
 from vitprof.recording import codec
-from vitprof.watch import dataset
+from vitprof.watch.fetch_times import name_of, transform_times
 from vitprof.watch.patches import making
 
 N = 40
@@ -49,7 +50,8 @@ class Stream(IterableDataset[Any]):
 
 def facts(of: Any, **loader: Any) -> DatasetFacts:
     """What is said of a dataset, on the way that it takes to the command."""
-    found = json.loads(json.dumps(dataset.described(of, default_collate, LOADER | loader)))
+    seen = dataset.described(of, default_collate, LOADER | loader, name_of, transform_times)
+    found = json.loads(json.dumps(seen))
     return codec.from_plain(DatasetFacts, found)
 
 
@@ -117,7 +119,7 @@ def test_one_after_the_other_without_a_length() -> None:
         False,
     )
     assert (
-        "Stream (tests.watch.test_dataset): it does not say how many samples"
+        "Stream (tests.forms.script.test_dataset): it does not say how many samples"
         in found.sentences()[0]
     )
 

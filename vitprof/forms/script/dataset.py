@@ -1,33 +1,28 @@
-"""What a script's Dataset is: looked at in the script's own process after its first step, before the script ends."""
-
-from __future__ import annotations
+"""What a script's Dataset is: looked at in the script's own process, before the script ends."""
 
 import contextlib
 import functools
 import importlib
 import io
-import json
 import os
 import pickle
-import stat
 import sys
-import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from vitprof.forms.script.sample_values import different, leaves_described, storage_point
-from vitprof.watch.fetch_times import MAKING, name_of, transform_sums
-from vitprof.watch.rank_identity import is_watched_rank
-from vitprof.watch.script_objects import length
+from vitprof.forms.script.opened_files import held_files, opening
+from vitprof.forms.script.sample_values import NameOf, different, leaves_described, storage_point
 
-if TYPE_CHECKING:
-    from vitprof.watch.script_objects import ScriptLoader
-
-MOST_SAMPLES, MOST_S = 32, 10.0
-"""Samples that are read, fewer where they take longer together."""
+TransformTimes = Callable[[], AbstractContextManager[dict[str, float]]]
+"""Gives a dict that has, once a sample was made meanwhile, the seconds in each transform by its
+name: of those in a torchvision Compose."""
+MOST_SAMPLES = 32
+"""Samples that are read, fewer where they take longer together than `MOST_S`."""
+MOST_S = 10.0
 TWICE = 8
 """Samples that are read again, to see whether they are the same."""
 MOST_PICKLED_BYTES = 256 << 20
@@ -42,11 +37,10 @@ DECODERS = (
     ("soundfile", "read"),
     ("torchaudio", "load"),
 )
-"""Modules and functions that decode; their time is read where the script calls them by these names."""
+"""Modules and functions that decode; their time is read where the script calls them by these
+names."""
 HANDLES = ("h5py", "lmdb", "lance", "zipfile", "tarfile", "sqlite3", "tables", "zarr")
 """Modules whose objects are open files, or hold some."""
-CODE = (".py", ".pyc", ".so", ".json", ".cfg")
-"""Endings of files that belong to programs, not to samples."""
 
 
 class Read(NamedTuple):
@@ -60,61 +54,47 @@ class Read(NamedTuple):
     """Seconds by the name of the transform, of those in a torchvision Compose."""
     opened: list[str]
     read_bytes: int
-    """Bytes of read system calls; -1 where this system does not count them. A mapped file is read without."""
-
-
-def report(loader: ScriptLoader, path: str) -> None:
-    """Writes what the dataset of a loader is, or why that cannot be told, to a file."""
-    write_report(path, lambda: described(*parts(loader), loader.facts))
-
-
-def write_report(path: str, make: Callable[[], dict[str, Any]]) -> None:
-    """Writes what `make` returns, or its error, to a file, as JSON; in rank 0 alone."""
-    if not is_watched_rank():
-        return
-    try:
-        found = make()
-    except Exception as error:
-        found = {"error": _in_a_line(error)}
-    with open(f"{path}.part", "w", encoding="utf-8") as file:
-        json.dump(found, file)
-    os.replace(f"{path}.part", path)
+    """Bytes of read system calls; -1 where this system does not count them. A mapped file is read
+    without."""
 
 
 def _in_a_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def parts(loader: ScriptLoader) -> tuple[Any, Any]:
-    """Returns the dataset and the collate function of a loader: of its iterator, all that is left of some."""
-    for each in (reference() for reference in loader.alive):
-        for names in (("dataset", "collate_fn"), ("_dataset", "_collate_fn")):
-            if getattr(each, names[0], None) is not None:
-                return getattr(each, names[0]), getattr(each, names[1], None)
-    raise ValueError("the loader that trains has no Dataset of PyTorch's")
+def described(
+    dataset: Any,
+    collate: Any,
+    facts: Mapping[str, Any],
+    name_of: NameOf,
+    transform_times: TransformTimes,
+) -> dict[str, Any]:
+    """Returns what `dataset` is, as JSON can hold it; `facts` of its loader.
 
-
-def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what `dataset` is, as JSON can hold it; `facts` of its loader. Raises what reading a sample does."""
+    Raises what reading a sample does.
+    """
     import torch
 
     iterable = isinstance(dataset, torch.utils.data.IterableDataset)
-    n, by_index = length(dataset), hasattr(dataset, "__getitem__") and not iterable
+    by_index = hasattr(dataset, "__getitem__") and not iterable
+    n: int | None = None
+    with contextlib.suppress(Exception):  # it has no length, or is not open yet
+        n = len(dataset)
     if n == 0:
         raise ValueError("it has no sample")
     chosen = spread(n or 1, MOST_SAMPLES) if by_index else list(range(MOST_SAMPLES))
-    held, sent = (
-        handles(dataset),
-        pickled(dataset),
-    )  # before it is read here: it may open its files then
+    # before it is read here: it may open its files then
+    held = handles(dataset)
+    sent = pickled(dataset)
     fork, forked = _forked(dataset, chosen[:2], by_index, facts)
     failed: list[str] = []
     if facts.get("num_workers"):
         torch.set_num_threads(1)  # as in a worker; the script ends soon
-    first = list(_reads(dataset, chosen, by_index, failed))
+    first = list(_reads(dataset, chosen, by_index, failed, transform_times))
     if not first:
         raise ValueError(failed[0] if failed else "it gave no sample")
-    again = list(_reads(dataset, [read.at for read in first[:TWICE]], by_index, []))
+    twice = [read.at for read in first[:TWICE]]
+    again = list(_reads(dataset, twice, by_index, [], transform_times))
     differ = [different(a.sample, b.sample) for a, b in zip(first, again, strict=False)]
     fork["different"] = (
         any(different(a.sample, b) for a, b in zip(first, forked, strict=False)) and not failed
@@ -136,13 +116,11 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
         "files_opened": median(len(read.opened) for read in first),
         "read_bytes": median(read.read_bytes for read in first),
         "files": list(dict.fromkeys(opened))[:MOST_SAMPLES],
-        "held_files": _held_files(),
+        "held_files": held_files()[:MOST_SAMPLES],
         "random": sorted({path for paths in differ for path in paths}),
         "n_random": sum(bool(paths) for paths in differ),
         "n_again": len(again),
-        "storage_point": storage_point(dataset, [read.at for read in first[:TWICE]], name_of)
-        if by_index
-        else None,
+        "storage_point": storage_point(dataset, twice, name_of) if by_index else None,
         "handles": held,
         "pickle": sent,
         "fork": fork,
@@ -150,7 +128,9 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
 
 
 def spread(n: int, most: int) -> list[int]:
-    """Returns at most `most` different indices below `n`, evenly spaced, the first and the last among them."""
+    """Returns at most `most` different indices below `n`, evenly spaced, with the first and the
+    last.
+    """
     return sorted({i * (n - 1) // max(1, most - 1) for i in range(most)})
 
 
@@ -158,33 +138,35 @@ def spread(n: int, most: int) -> list[int]:
 
 
 def _reads(
-    dataset: Any, chosen: Sequence[int], by_index: bool, failed: list[str]
+    dataset: Any,
+    chosen: Sequence[int],
+    by_index: bool,
+    failed: list[str],
+    transform_times: TransformTimes,
 ) -> Iterator[Read]:
-    """Yields samples, until it takes too long; adds the errors of those that cannot be read to `failed`."""
-    until, each = perf_counter() + MOST_S, None if by_index else iter(dataset)
+    """Yields samples, until it takes too long; adds the errors of those that cannot be read to
+    `failed`.
+    """
+    until = perf_counter() + MOST_S
+    each = None if by_index else iter(dataset)
     with _decoding() as decoding, opening() as opened:
         for index in chosen:
             opened.clear()
             decoding[0] = 0.0
-            (before, own), began = _bytes_read(), perf_counter()
-            MAKING.now.laps = {}
-            try:
-                sample = dataset[index] if each is None else next(each)
-            except StopIteration:
-                return
-            except Exception as error:
-                failed.append(f"sample {index}: {_in_a_line(error)}")
-                if each is not None:
+            before, own = _bytes_read()
+            with transform_times() as transforms:
+                began = perf_counter()
+                try:
+                    sample = dataset[index] if each is None else next(each)
+                except StopIteration:
                     return
-                continue
-            finally:
-                laps, MAKING.now.laps = MAKING.now.laps, None
-            seconds = perf_counter() - began
+                except Exception as error:
+                    failed.append(f"sample {index}: {_in_a_line(error)}")
+                    if each is not None:
+                        return
+                    continue
+                seconds = perf_counter() - began
             read_bytes = _bytes_read()[0] - before - own if before >= 0 else -1
-            transforms: dict[str, float] = {}
-            for names, _, times in transform_sums(laps or {}):
-                for name, spent in zip(names, times, strict=True):
-                    transforms[name] = transforms.get(name, 0.0) + spent
             yield Read(index, sample, seconds, decoding[0], transforms, list(opened), read_bytes)
             if perf_counter() > until:
                 return
@@ -224,74 +206,10 @@ def _decoding() -> Iterator[list[float]]:
         yield spent
 
 
-OPENED: list[list[str]] = []
-"""The list that files which Python opens are added to now, if any."""
-
-
-@functools.cache
-def _listen_to_open() -> None:
-    def hook(event: str, args: tuple[Any, ...]) -> None:
-        if OPENED and event == "open" and isinstance(args[0], (str, bytes)):
-            with contextlib.suppress(Exception):  # the script would get it
-                path = os.path.realpath(os.fsdecode(args[0]))
-                if not (args[2] or 0) & (os.O_WRONLY | os.O_RDWR) and _holds_samples(path):
-                    OPENED[-1].append(path)
-
-    sys.addaudithook(hook)  # which cannot be taken away
-
-
-@contextlib.contextmanager
-def opening() -> Iterator[list[str]]:
-    """Gives a list of the files that Python opens for reading."""
-    _listen_to_open()
-    OPENED.append([])
-    try:
-        yield OPENED[-1]
-    finally:
-        OPENED.pop()
-
-
-def _holds_samples(path: str) -> bool:
-    if path.endswith(CODE) or path.startswith(
-        ("/proc/", "/sys/", "/dev/", sysconfig.get_path("stdlib"))
-    ):
-        return False
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode) and "site-packages" not in path
-    except OSError:
-        return False
-
-
-def _held_files() -> list[str]:
-    """Returns the files that this process has open for reading only, or mapped: those of HDF5 or LMDB, for example."""
-    found = []
-    with contextlib.suppress(OSError):
-        for number in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError, ValueError):
-                flags = open(f"/proc/self/fdinfo/{number}").read().split("flags:")[1].split()[0]  # noqa: SIM115
-                if int(flags, 8) & os.O_ACCMODE == os.O_RDONLY:
-                    found.append(os.readlink(f"/proc/self/fd/{number}"))
-        with open("/proc/self/maps") as maps:
-            found += [
-                line.split(maxsplit=5)[5].rstrip("\n")
-                for line in maps
-                if line.count(" ") > 5 and "/" in line
-            ]
-    return [path for path in dict.fromkeys(found) if os.path.isabs(path) and _is_data(path)][
-        :MOST_SAMPLES
-    ]
-
-
-def _is_data(path: str) -> bool:
-    if ".so" in os.path.basename(path):
-        return False
-    return _holds_samples(path) and not path.startswith(
-        ("/usr/", "/lib", sys.prefix, sys.base_prefix)
-    )
-
-
 def _bytes_read() -> tuple[int, int]:
-    """Returns the bytes that this process has read by system calls, and those of this call, which counts too."""
+    """Returns the bytes that this process has read by system calls, and those of this call, which
+    counts too.
+    """
     try:
         with open("/proc/self/io", "rb", buffering=0) as file:
             text = file.read(4096)
@@ -306,7 +224,9 @@ def _medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _collate_s(size: int | None, collate: Any, samples: Sequence[Any]) -> float | None:
-    """Returns the seconds that collating a batch takes; None where the loader makes none, or not of these samples."""
+    """Returns the seconds that collating a batch takes; None where the loader makes none, or not of
+    these samples.
+    """
     if not size or collate is None or not samples:
         return None
     batch = [samples[i % len(samples)] for i in range(size)]
@@ -323,8 +243,12 @@ def _collate_s(size: int | None, collate: Any, samples: Sequence[Any]) -> float 
 
 
 def handles(dataset: Any) -> list[str]:
-    """Returns what the dataset holds open, as "h5py.File in .file": each worker that is forked shares it."""
-    found, seen, left = [], {id(dataset)}, deque([("", dataset, 0)])
+    """Returns what the dataset holds open, as "h5py.File in .file": each worker that is forked
+    shares it.
+    """
+    found = []
+    seen = {id(dataset)}
+    left = deque([("", dataset, 0)])
     while left and len(seen) < 5000:
         path, value, depth = left.popleft()
         kind = type(value)
@@ -365,14 +289,17 @@ class _Sink(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        self.n += (n := memoryview(data).nbytes)
+        n = memoryview(data).nbytes
+        self.n += n
         if self.n > MOST_PICKLED_BYTES:
             raise BufferError
         return n
 
 
 def pickled(dataset: Any) -> dict[str, Any]:
-    """Returns whether workers that start anew (spawn, forkserver) can be sent the dataset: bytes, or why not."""
+    """Returns whether workers that start anew (spawn, forkserver) can be sent the dataset: bytes,
+    or why not.
+    """
     sink = _Sink()
     try:
         pickle.Pickler(sink, protocol=pickle.HIGHEST_PROTOCOL).dump(dataset)
@@ -386,7 +313,9 @@ def pickled(dataset: Any) -> dict[str, Any]:
 def _forked(
     dataset: Any, chosen: Sequence[int], by_index: bool, facts: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Sequence[Any]]:
-    """Returns whether a worker that is forked now reads samples, by PyTorch's own DataLoader, and which."""
+    """Returns whether a worker that is forked now reads samples, by PyTorch's own DataLoader, and
+    which.
+    """
     from torch.utils.data import DataLoader
 
     if facts.get("num_workers"):
