@@ -197,11 +197,12 @@ def test_the_dashboard_imports_no_torch() -> None:
         if folder(path) not in ("engine", "measure", "__main__")
     )
     # for a process that trains; nothing here may import their folder at all
-    alone = "callbacks.lightning callbacks.transformers conversion"
+    alone = "callbacks.lightning callbacks.transformers stored_samples"
     for name in ["demo.slow_dataset", *(f"watch.{name}" for name in alone.split())]:
         names.remove(f"vitprof.{name}")
     # where their samples are read or written; a data set of the user's is read here, too
-    with_torch = [f"vitprof.forms.{name}" for name in ("stored", "pt", "litdata", "mosaicml")]
+    of_torch = "stored pt litdata mosaicml script.cut script.conversion"
+    with_torch = [f"vitprof.forms.{name}" for name in of_torch.split()]
     names = [name for name in names if name not in with_torch and is_importable(name)]
     names.remove("vitprof.store.migrations.env")  # Alembic runs it
     assert "vitprof.ui.compare" in names
@@ -232,23 +233,43 @@ def at_once(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
                 yield from at_once(handler.body)
 
 
-def brought(*begun: str) -> set[str]:
-    """The packages of others that come with these modules of vitprof, and with what they import."""
-    known, seen, outside = modules(), set[str](), set[str]()
+def come_with(*begun: str) -> set[str]:
+    """The dotted names that come with these modules of vitprof: they, what they import, and so on."""
+    known = modules()
+    seen = set[str]()
     todo = [*begun]
     while todo:
         name = todo.pop()
         if name in seen:
             continue
         seen.add(name)
+        if name not in known:
+            continue
         todo += [parent for parent in [name.rpartition(".")[0]] if parent in known]
         for node in at_once(parsed(known[name]).body):
             names = [alias.name for alias in node.names]
             if isinstance(node, ast.ImportFrom):
                 names = [f"{node.module}.{each}" for each in names] + [str(node.module)]
-            outside |= {each.partition(".")[0] for each in names}
-            todo += [each for each in names if each in known]
-    return outside - sys.stdlib_module_names - {"vitprof"}
+            todo += names
+    return seen
+
+
+def brought(*begun: str) -> set[str]:
+    """The packages of others that come with these modules of vitprof, and with what they import."""
+    packages = {name.partition(".")[0] for name in come_with(*begun)}
+    return packages - sys.stdlib_module_names - {"vitprof"}
+
+
+def test_a_watched_process_imports_forms_when_a_dataset_is_looked_at() -> None:
+    """Or replaced by stored samples: not as it starts, nor as its training is watched."""
+    watching = [name for name in modules() if name.startswith("vitprof.watch.patches")]
+    began = come_with(
+        "vitprof.watch.install", "vitprof.watch.trial", "vitprof.watch.api", *watching
+    )
+    assert "vitprof.watch.data_report" in began
+    assert not {name for name in began if name.startswith("vitprof.forms")}
+    at_start = brought("vitprof.watch.install", "vitprof.watch.trial")
+    assert not at_start, "they may be missing"
 
 
 def test_a_job_without_image_files_needs_none_of_their_packages() -> None:

@@ -72,9 +72,11 @@ from vitprof.config import RunConfig
 from vitprof.export.code import script
 from vitprof.export.code.forms import form_script
 from vitprof.forms import module_of, stored
+from vitprof.forms.script.conversion import stored_in_forms
 from vitprof.sets.look import look
 from vitprof.sets.readers import open_spec
-from vitprof.watch.conversion import StoredSamples, stored_in_forms
+from vitprof.watch.fetch_times import name_of
+from vitprof.watch.stored_samples import StoredSamples
 
 N = 12
 
@@ -109,7 +111,7 @@ def test_a_plan_to_convert(tmp_path: Path) -> None:
     plan = tmp_path / "plan"
     plan.mkdir()
     request = {"directory": str(plan), "forms": ["toy"], "samples": N, "side": None}
-    made = stored_in_forms(dataset, request)["forms"]["toy"]
+    made = stored_in_forms(dataset, request, name_of)["forms"]["toy"]
     assert (made["why"], made["payload"]) == ("", "Cut")
     given = {"form": "toy", "folder": str(plan / "toy"), "n": N, "samples": N}
     instead = StoredSamples(dataset, given | {"number": made["number"], "same": made["same"]})

@@ -141,7 +141,7 @@ def plan_spec(
 
 
 def stored_as(script: OwnScript, setting: OwnSetting) -> dict[str, Any] | None:
-    """Returns what the Dataset is replaced by, as `vitprof.watch.conversion.StoredSamples` takes it.
+    """Returns what the Dataset is replaced by, as `vitprof.watch.stored_samples` takes it.
 
     None without a plan, and in its first trial. The script as it is reads the same samples by its own
     Dataset. Raises `ConfigError` where the stored samples are gone.

@@ -47,8 +47,8 @@ def stored(
     started: Started,
     progress: Callable[[], None],
 ) -> Conversion:
-    """Stores samples of that dataset as `request` says (`vitprof.watch.conversion`), and returns the
-    outcome. Calls `progress` again and again meanwhile. Raises `JobError`.
+    """Stores samples of that dataset as `request` says (`vitprof.forms.script.conversion`), and
+    returns the outcome. Calls `progress` again and again meanwhile. Raises `JobError`.
     """
     timed_request = json.dumps({**request, "began_s": time.monotonic()})
     variables = {"VITPROF_WATCH_CONVERT": timed_request}

@@ -44,11 +44,11 @@ def _described(loader: ScriptLoader) -> dict[str, Any]:
 
 
 def _stored(loader: ScriptLoader, request: dict[str, Any]) -> dict[str, Any]:
-    from vitprof.watch.conversion import stored_in_forms
+    from vitprof.forms.script.conversion import stored_in_forms
 
     start_s = time.monotonic() - request["began_s"]
     dataset, _ = parts(loader)
-    found = stored_in_forms(dataset, request)
+    found = stored_in_forms(dataset, request, name_of)
     return {**found, "loader": dict(loader.facts), "start_s": start_s}
 
 

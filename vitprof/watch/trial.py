@@ -151,7 +151,7 @@ def _change(call_arguments: dict[str, Any], wanted: dict[str, Any], made: dict[s
             call_arguments["dataset"], cache_bytes // max(workers, 1)
         )
     if stored is not None:
-        from vitprof.watch.conversion import StoredSamples
+        from vitprof.watch.stored_samples import StoredSamples
 
         call_arguments["dataset"] = StoredSamples(call_arguments["dataset"], stored)
     call_arguments.update(arguments)

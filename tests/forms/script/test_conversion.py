@@ -20,12 +20,14 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torchvision import datasets, transforms
 
 from vitprof.forms import FORMS, is_installed, module_of, stored
+from vitprof.forms.script.conversion import stored_in_forms
 from vitprof.forms.script.dataset import spread
 from vitprof.forms.script.opened_files import opening
 from vitprof.forms.script.sample_values import CROPPED as LARGER
 from vitprof.forms.script.sample_values import different
 from vitprof.forms.values import from_bytes
-from vitprof.watch.conversion import StoredSamples, stored_in_forms
+from vitprof.watch.fetch_times import name_of
+from vitprof.watch.stored_samples import StoredSamples
 
 N, AS_IT_IS = 24, ""
 
@@ -81,7 +83,8 @@ def convert(
 ) -> dict[str, Any]:
     to.mkdir(exist_ok=True)
     request = {"directory": str(to), "forms": forms, "samples": samples, "side": side}
-    return json.loads(json.dumps(stored_in_forms(dataset, request)))  # type: ignore[no-any-return]
+    found = stored_in_forms(dataset, request, name_of)
+    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 
 def in_place_of(dataset: Any, to: Path, found: dict[str, Any], form: str) -> StoredSamples:
