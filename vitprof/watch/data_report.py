@@ -12,7 +12,8 @@ from vitprof.watch.rank_identity import is_watched_rank
 from vitprof.watch.script_objects import ScriptLoader
 
 DATA = "VITPROF_WATCH_DATA"
-"""Environment variable: a file for what the train loader's dataset is, in a script that ends after some steps."""
+"""Environment variable: a file for what the train loader's dataset is, in a script that ends after
+some steps."""
 CONVERT = "VITPROF_WATCH_CONVERT"
 """Environment variable: samples are stored in other forms instead, as this JSON object says."""
 
@@ -53,7 +54,10 @@ def _stored(loader: ScriptLoader, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts(loader: ScriptLoader) -> tuple[Any, Any]:
-    """Returns the dataset and the collate function of a loader: of its iterator, all that is left of some."""
+    """Returns the dataset and the collate function of a loader.
+
+    Those of its iterator, where that is all that is left of it.
+    """
     for each in (reference() for reference in loader.alive):
         for names in (("dataset", "collate_fn"), ("_dataset", "_collate_fn")):
             if getattr(each, names[0], None) is not None:

@@ -48,7 +48,7 @@ class StoredSamples(Proxy):
         return self._vitprof_read[number]
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
-        """Returns the samples of a whole batch: PyTorch calls this method where a dataset has it."""
+        """Returns the samples of a batch: PyTorch calls this method where a dataset has it."""
         together = getattr(self._vitprof_wrapped, "__getitems__", None)
         if together is None or self._vitprof_given["form"]:
             return [self[index] for index in indices]

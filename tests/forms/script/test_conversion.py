@@ -1,4 +1,4 @@
-"""Samples in other forms: stored by this process, as by a script's after its first step, and read in their place."""
+"""Samples in other forms: stored by this process, as by a script's, and read in their place."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""What a Dataset is said to be: looked at in this process, as in a script's after its first step."""
+"""What a Dataset is said to be: looked at in this process, as in a script's."""
 
 import gc
 import io

@@ -17,7 +17,10 @@ RESIZE, TENSOR = transforms.Resize((8, 12)), transforms.ToTensor()
 
 
 class Images(Dataset[Any]):
-    """Images of two sizes, as torchvision's datasets hand them to a transform; `noisy`: another one each time."""
+    """Images of two sizes, as torchvision's datasets hand them to a transform.
+
+    `noisy`: another one each time.
+    """
 
     def __init__(self, *steps: Any, name: str = "transform", noisy: bool = False) -> None:
         self.name = name

@@ -78,7 +78,10 @@ def _prepared(
     chosen: Sequence[int],
     side: int | None,
 ) -> Cut:
-    """Returns the samples as they go into the form. Raises `ValueError` where they do not fit it."""
+    """Returns the samples as they go into the form.
+
+    Raises `ValueError` where they do not fit it.
+    """
     values: list[Any] = []
     if before is not None:
         flattened(before[chosen[0]], values)

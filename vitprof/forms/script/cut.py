@@ -1,4 +1,4 @@
-"""A Dataset up to where its samples are the same each time: what is stored of it, and what is left."""
+"""A Dataset up to where its samples are the same each time: what is stored, and what is left."""
 
 import contextlib
 import copy
@@ -34,9 +34,14 @@ class Cut:
     are applied.
     """
 
+    words = "whole"
+    """Where samples are stored on their way through the Dataset: "before ToTensor"."""
+
     def __init__(self, dataset: Any, number: int | None, same: int = 0) -> None:
         """`number`: which of `transformed` holds the transforms; None: samples are stored whole."""
-        self.dataset, self.number, self.same = dataset, number, same
+        self.dataset = dataset
+        self.number = number
+        self.same = same
         self.at = 0
         """Number of the value, in the order of a sample's values, that is yet to be transformed."""
         self._owner: Any = None
@@ -47,9 +52,6 @@ class Cut:
 
     def __len__(self) -> int:
         return len(self.dataset)
-
-    words = "whole"
-    """Where samples are stored on their way through the Dataset: "before ToTensor"."""
 
     @property
     def what(self) -> str:

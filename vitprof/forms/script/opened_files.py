@@ -50,7 +50,7 @@ def _holds_samples(path: str) -> bool:
 
 
 def held_files() -> list[str]:
-    """Returns files that this process has open for reading only, or mapped: of HDF5, for example."""
+    """Returns files that this process has open for reading only, or mapped: those of HDF5, say."""
     found = []
     with contextlib.suppress(OSError):
         for number in os.listdir("/proc/self/fd"):

@@ -46,8 +46,10 @@ def leaves(sample: Any, path: str = "") -> Iterator[Leaf]:
 
 
 def leaves_described(samples: Sequence[Any]) -> list[dict[str, Any]]:
-    """Returns for each place in the samples what is there: path, kind, dtype, the least and largest shape, mean bytes,
-    and the narrowest dtype that holds all of its values.
+    """Returns for each place in the samples what is there.
+
+    That is path, kind, dtype, the least and largest shape, mean bytes, and the narrowest dtype that
+    holds all of its values.
     """
     places: dict[str, list[dict[str, Any]]] = {}
     for sample in samples:
@@ -106,8 +108,10 @@ def _width(dtype: str) -> int:
 
 
 def narrowest(values: Any) -> str:
-    """Returns the narrowest integer type that the values of a tensor or array were made of, or fit in; "" where that
-    is no narrower, or cannot be told. Numbers with a fraction were made of bytes if each channel has few of them.
+    """Returns the narrowest integer type that the values of a tensor or array were made of, or fit
+    in; "" where that is no narrower, or cannot be told.
+
+    Numbers with a fraction were made of bytes if each channel has few of them.
     """
     import torch
 
@@ -288,7 +292,9 @@ CROPPED = 8 / 7
 
 
 def side_of(transform: Any) -> int | None:
-    """Returns the shorter side that images need, by the sizes of the transforms; None where none has one."""
+    """Returns the shorter side that images need, by the sizes of the transforms; None where none
+    has one.
+    """
     for each in parts_of(transform):
         size = getattr(each, "size", None)
         size = min(size) if isinstance(size, (list, tuple)) and size else size
