@@ -181,6 +181,7 @@ def pixels_of(image: bytes) -> bytes:
         ("folder:nowhere://x", "it cannot be read (ValueError: Protocol not known"),
         ("csv:s3://bucket/t.csv", "csv is read from a disk of this machine"),
         ("lmdb:{}/f", "LMDB cannot open it"),
+        ("lmdb:{}/cut.mdb", "LMDB cannot open it (it is 9,000 bytes long, and its header says"),
         ("memmap:{}/f", "it is no folder of samples that `convert` stored"),
         ("webdataset:{}/w-{{0..3}}.tar", "w-0.tar does not exist (4 shards are named)"),
         ("webdataset:{}/w-{{0..9999}}{{0..9999}}.tar", "names more than 100,000 shards"),
@@ -196,6 +197,9 @@ def pixels_of(image: bytes) -> bytes:
 def test_a_wrong_spec_is_one_line(spec: str, words: str, tmp_path: Path) -> None:
     made("csv", tmp_path), made("folder", tmp_path), made("bytes", tmp_path)
     (tmp_path / "e" / "cat").mkdir(parents=True)
+    made("lmdb", tmp_path)
+    whole = (tmp_path / "l" / "data.mdb").read_bytes()
+    (tmp_path / "cut.mdb").write_bytes(whole[:9000])
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["Z"] = [1, 2, 3]
         layout = h5py.VirtualLayout((3, 4, 4, 3), np.uint8)

@@ -223,6 +223,11 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
     from vitprof.forms.image_files import suffix
 
     is_folder = os.path.isdir(path)
+    file = Path(path) / FILE if is_folder else Path(path)
+    try:
+        ensure_whole(file)
+    except (OSError, ValueError) as error:
+        refuse(f"LMDB cannot open it ({error})")
     try:
         store = lmdb.open(
             path, readonly=True, lock=False, readahead=False, create=False, subdir=is_folder
