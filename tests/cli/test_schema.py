@@ -67,9 +67,11 @@ def test_runs_of_every_kind_are_as_their_schema_says(call: Call, mine: RunStore)
     mine.update_run(
         add_run(mine, n=0, status="failed"), error="no disk", environment={"odd_s": math.nan}
     )
+    no_loader = {"watched": {"dataset": None, "batch_size": None, "num_workers": 0}}
+    mine.update_run(add_run(mine, n=0), environment=no_loader)
     listed = told("runs", call("runs", "--json")[1])["runs"]
     found = [(run["verdict"] is None, run["tags"], run["environment"]) for run in listed]
-    assert found == [(True, [], {"odd_s": None}), (False, ["kept"], {})]
+    assert found == [(True, [], no_loader), (True, [], {"odd_s": None}), (False, ["kept"], {})]
     for one in ("1", "2"):
         told("runs-one", call("runs", one, "--json")[1])
         told("export", call("export", one, "--format", "json", "--steps")[1])

@@ -24,8 +24,8 @@ class WatchedLoader(TypedDict, total=False):
     Other loaders have fewer of these.
     """
 
-    dataset: str
-    """Class of the dataset."""
+    dataset: str | None
+    """Class of the dataset; null where no loader was seen."""
     n_samples: int | None
     """Length of the dataset; null where it has none."""
     batch_size: int | None
