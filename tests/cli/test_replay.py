@@ -124,6 +124,21 @@ def test_of_two_threads_that_train_there_is_no_advice(call: Call) -> None:
     assert replayed["verdict"]["kind"] == "inconclusive"
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "loop-numbers-in-a-queue",
+            "batches from no loader that vitprof knows. The waits of 11 of 16",
+        ),
+        ("zipped-sq", "of the wait was for the loader of "),
+    ],
+)
+def test_the_verdict_rests_on_the_facts_that_watching_has(call: Call, name: str, said: str) -> None:
+    """Without them it was "the device's times are not known", and named no loader."""
+    assert said in " ".join(call("replay", str(LOGS / f"{name}.jsonl"))[1].split())
+
+
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_without_training_it_says_so(call: Call, as_json: list[str]) -> None:
     status, out, _ = call("replay", str(LOGS / "nobody-trains.jsonl"), *as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +17,13 @@ from vitprof.analysis.timing import steady
 from vitprof.analysis.timing.compute_parts import DividedCompute, divide_compute, divided_in_words
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.cli.common import terminal
-from vitprof.config.own_script import own_config
+from vitprof.config.own_script import own_config, with_loader
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.recording.verdict import Verdict
 from vitprof.watch.core.columns import WARMUP_STEPS, columns_of
 from vitprof.watch.core.log import EventLog
 from vitprof.watch.core.loop import Steps, find_steps
+from vitprof.watch.core.messages import RunTotals, loader_facts, loop_facts, main_loader
 from vitprof.watch.core.step_figures import StepFigures
 from vitprof.watch.core.training import Training, find_training
 from vitprof.watch.event_log import read_event_log
@@ -83,16 +85,18 @@ class Replayed:
             ranks=block.ranks,
         )
         telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
+        totals = RunTotals(partial(loader_facts, log.descriptions))
+        totals.add(loop.steps, training)
         facts: dict[str, Any] = {
             "device": _device_name(log, figures.device.marks.device),
-            "watched": next(iter(_fed_by(log, training)), {}),
+            "watched": loader_facts(log.descriptions, main_loader(loop.steps) or 0),
+            **loop_facts(training, totals, log.descriptions, finished=True),
             **figures.facts(),
         }
-        if training.others:
-            facts["several_threads_train"] = True
         verdict = None
         if not log.why_incomplete:
-            verdict = judge(own_config("replay", workers=0), columns, [], telemetry, facts)
+            config = with_loader(own_config("replay"), facts)
+            verdict = judge(config, columns, [], telemetry, facts)
         divided = divide_compute(columns, steady.steady_state(columns))
         return cls(log, training, loop, columns, divided, verdict)
 

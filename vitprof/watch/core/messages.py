@@ -294,30 +294,10 @@ class RunMessages:
         return dict(known[0].get("environment", {"device": known[0]["name"]}))
 
     def _loader_facts(self, loader: int) -> Mapping[str, Any]:
-        """Returns what is known of a loader; of none, or of a queue, what is known of any."""
-        described = self._descriptions.get(loader)
-        if described is None or described.kind != "loader":
-            return {"dataset": None, "batch_size": None, "num_workers": 0, "pin_memory": False}
-        return described.facts
+        return loader_facts(self._descriptions, loader)
 
     def _facts(self, training: Training, *, finished: bool) -> dict[str, Any]:
-        facts: dict[str, Any] = {}
-        totals = self._totals
-        if training.others:
-            facts["several_threads_train"] = True
-        if totals.unknown_waits:
-            facts["unknown_wait_steps"] = totals.unknown_waits
-            facts["fetched_by"] = "a thread" if self._is_fed_by_thread(training) else "no loader"
-        if totals.asks_several:
-            facts["unclear_loaders_steps"] = 0
-            facts["loaders"] = [
-                {**waits.facts, "batches": waits.batches, "wait_s": waits.wait_s}
-                for waits in totals.waits
-            ]
-        if finished and totals.n == 1 and totals.updates > FEW_UPDATES:
-            facts["updates_on_one_batch"] = totals.updates
-        if totals.loaders:
-            facts |= stage_facts(self._descriptions.values(), totals.loaders)
+        facts = loop_facts(training, self._totals, self._descriptions, finished=finished)
         facts |= self._figures.facts()
         if self._blocks is not None:
             headrooms = [d.facts for d in self._descriptions.values() if d.kind == "headroom"]
@@ -326,9 +306,44 @@ class RunMessages:
             facts["partly_watched"] = self._live.why_incomplete
         return facts
 
-    def _is_fed_by_thread(self, training: Training) -> bool:
-        kinds = {self._descriptions[n].kind for n in training.feeding if n in self._descriptions}
-        return SOURCE in kinds
+
+def loader_facts(descriptions: Mapping[int, Description], loader: int) -> Mapping[str, Any]:
+    """Returns what is known of a loader; of none, or of a queue, what is known of any."""
+    described = descriptions.get(loader)
+    if described is None or described.kind != "loader":
+        return {"dataset": None, "batch_size": None, "num_workers": 0, "pin_memory": False}
+    return described.facts
+
+
+def loop_facts(
+    training: Training,
+    totals: RunTotals,
+    descriptions: Mapping[int, Description],
+    *,
+    finished: bool,
+) -> dict[str, Any]:
+    """Returns the facts of a run that follow from its loop: what feeds it, and what is not known.
+
+    `finished`: no step is to come.
+    """
+    facts: dict[str, Any] = {}
+    if training.others:
+        facts["several_threads_train"] = True
+    if totals.unknown_waits:
+        kinds = {descriptions[n].kind for n in training.feeding if n in descriptions}
+        facts["unknown_wait_steps"] = totals.unknown_waits
+        facts["fetched_by"] = "a thread" if SOURCE in kinds else "no loader"
+    if totals.asks_several:
+        facts["unclear_loaders_steps"] = 0
+        facts["loaders"] = [
+            {**waits.facts, "batches": waits.batches, "wait_s": waits.wait_s}
+            for waits in totals.waits
+        ]
+    if finished and totals.n == 1 and totals.updates > FEW_UPDATES:
+        facts["updates_on_one_batch"] = totals.updates
+    if totals.loaders:
+        facts |= stage_facts(descriptions.values(), totals.loaders)
+    return facts
 
 
 def main_loader(steps: Iterable[Step]) -> int | None:
