@@ -134,8 +134,11 @@ def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
     cost = "share of the time that vitprof's own recording took"
     if math.isfinite(s.loader_times_frac):
         cost += f", inside the loader about {formats.percent(s.loader_times_frac)}"
+    over_training = "over the training time"
+    if math.isfinite(s.samples_per_s_low):
+        over_training += ", with its 95% interval"
     rows = [
-        ("Samples/s", speed, "over the training time, with its 95% interval"),
+        ("Samples/s", speed, over_training),
         ("Time of an epoch", epoch, epoch_from),
         (
             "Step, median",

@@ -589,7 +589,8 @@ def _few_steps(verdict: Verdict, why: NoVerdict) -> str:
     recorded = "1 step was recorded" if why.n_steps == 1 else f"{why.n_steps} steps were recorded"
     n_not_steady = why.n_steps - why.n_steady
     if n_not_steady:
-        recorded += f", {n_not_steady} of them in the warm-up or as an epoch begins"
+        which = "all" if n_not_steady == why.n_steps > 1 else str(n_not_steady)
+        recorded += f", {which} of them in the warm-up or as an epoch begins"
     told.append(f"{recorded}: {why.needed} steady ones are needed.")
     if why.train_for:
         told.append(f"Train for at least {why.train_for} steps.")
