@@ -154,9 +154,7 @@ def uses_loader(name: str) -> Callable[[Environment], None]:
 
 
 def uses_slurm(made: Environment) -> None:
-    ended = made.run(
-        "tournament", "--yes", "--on", "slurm", "--nodes", "1", "--strategies", "memory"
-    )
+    ended = made.run("tournament", "--on", "slurm", "--nodes", "1", "--strategies", "memory")
     assert ended.returncode == 1
     assert ended.stderr.startswith("vitprof: slurm cannot be used here: ")
 
