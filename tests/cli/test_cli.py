@@ -132,7 +132,7 @@ SCRIPT = "-- python -c pass"
         ),
         ("tournament --auto --strategies memory", "No such option: --auto"),
         ("tournament --vary workers=0,2", "--strategies : give some"),
-        (f"tournament {SCRIPT}", "--vary : say what of the script's DataLoader is tried"),
+        (f"tournament {SCRIPT}", "--vary : name arguments of the script's DataLoader to try"),
         (f"tournament --vary speed=1 {SCRIPT}", "--vary speed=1: give NAME=VALUE,VALUE"),
         (
             f"tournament {VARY} --strategies memory {SCRIPT}",

@@ -281,8 +281,10 @@ def too_little_of_rank_0(facts: Mapping[str, Any]) -> NoVerdict | None:
     n = facts.get("world_size") or 1
     if n > 1 and not ranks and facts.get("watched") and not facts.get("job"):
         return NoVerdict("lone_rank", n=n)
-    if ranks and (why := unknown_waits(facts, ranks["n_steps"])):
-        return why
+    if ranks:
+        why = unknown_waits(facts, ranks["n_steps"])
+        if why is not None:
+            return why
     if ranks.get("in_doubt"):
         return NoVerdict("ranks_in_doubt")
     lost = ranks.get("lost_frac")

@@ -330,13 +330,14 @@ def _machine(
     common: Mapping[str, Floats],
     facts: Mapping[str, Any],
 ) -> str:
-    """Returns what of the stragglers' machine explains the cause; "" where nothing does."""
+    """Returns how the stragglers' machine explains the cause; "" where it does not."""
     rank = ranks[most[0]]
     nodes = facts.get("nodes") or ()
     clocks = dict(facts.get("clocks") or {})
     for node in nodes:
         clocks |= node.get("clocks") or {}
-    if cause in ("input", "compute") and (cores := _others_cores(rank, nodes)):
+    cores = _others_cores(rank, nodes)
+    if cause in ("input", "compute") and cores:
         return (
             f"other programs took {formats.number(cores)} cores there, and no other node is as busy"
         )

@@ -368,8 +368,9 @@ def where_time_goes(verdict: Verdict) -> str:
     """Returns where the time of a run goes that is surely not input-bound."""
     if not is_sure(verdict):
         return ""
-    if told := asleep(verdict) or outside_steps(verdict):
-        return told
+    outside_or_asleep = asleep(verdict) or outside_steps(verdict)
+    if outside_or_asleep:
+        return outside_or_asleep
     inside_is_unknown = verdict.host_paced and not math.isfinite(verdict.launch_frac)
     if verdict.device == "cpu" or not inside_is_unknown:
         return "The model takes the time, and loading keeps up."

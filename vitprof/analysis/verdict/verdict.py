@@ -128,12 +128,11 @@ def _situation(evidence: Evidence, verdict: Verdict) -> advice_rules.Situation:
     causes = [s.name for s in verdict.shares if s.frac >= thresholds.WORTH_ADVICE_FRAC]
     if verdict.cause == "held_up":  # the shares are of little time
         causes = []
-    is_sure = verdict.kind != "not input-bound" or verdict.idle_frac_high < thresholds.MODERATE_FRAC
     return advice_rules.Situation(
         config=config,
         cause=verdict.cause,
         kind=verdict.kind,
-        sure=is_sure,
+        sure=rendering.is_sure(verdict),
         simulated=verdict.simulated,
         on_cpu=evidence.on_cpu,
         facts=evidence.facts,

@@ -55,7 +55,7 @@ def script(
     """
     terminal.check_output(csv, "csv")
     if not vary:
-        todo = "say what of the script's DataLoader is tried: --vary workers=0,2,4"
+        todo = "name arguments of the script's DataLoader to try: --vary workers=0,2,4"
         raise ConfigError("vary", "", todo)
     spec = TournamentSpec(
         own_config("", steps=steps, telemetry_hz=telemetry_hz),

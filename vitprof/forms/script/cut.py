@@ -182,7 +182,8 @@ def cut_of(dataset: Any, chosen: Sequence[int], name_of: NameOf) -> tuple[Cut, C
                 cut = Cut(dataset, point.number, same)
                 if _is_as_the_script_has_it(cut, chosen):
                     names = [*(f"before {name}" for name in point.names), "after all transforms"]
-                    cut.words, before.words = names[same], names[0]
+                    cut.words = names[same]
+                    before.words = names[0]
                     return cut, before
     whole = Cut(dataset, None)
     if _is_as_the_script_has_it(whole, chosen):

@@ -118,7 +118,7 @@ def _start_once(run: StoredRun) -> None:
 
 
 def _draw_progress(live: Sequence[StoredRun], total: int) -> None:
-    """Draws the progress of the runs, of which these are live, and Stop."""
+    """Draws the progress of `total` runs, some of them `live`, and Stop."""
     current = next((run for run in live if run.status == "running"), live[0])
     total = max(total, len(live))
     done = total - len(live)
