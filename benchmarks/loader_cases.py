@@ -6,8 +6,8 @@ from typing import Any
 from benchmarks import references
 from benchmarks.loader_sides import SMALL_FILE, in_the_loop, opened, staging, with_threads
 from benchmarks.measuring import Case, Rates, Settings, Side
-from vitprof.config.catalog import DatasetInfo, dataset_info
-from vitprof.engine.data import datasets
+from vitprof.datasets import on_disk
+from vitprof.datasets.catalog import DatasetInfo, dataset_info
 
 PHOTO_BATCH = 64
 PHOTO_THREADS = 2
@@ -38,7 +38,7 @@ def against_gather(name: str, title: str, at_least: float, **config: Any) -> Cas
     """Returns the case of whole batches against R."""
 
     def sides(things: ExitStack, settings: Settings) -> dict[str, Side]:
-        r = references.gather(datasets.prepare("digits"), digits(settings)[1])
+        r = references.gather(on_disk.prepare("digits"), digits(settings)[1])
         return {name: whole_batches(things, settings, **config), "R": r}
 
     return Case(name, title, sides, lambda rates: rates[name] / rates["R"], at_least)
@@ -73,12 +73,12 @@ def raw_files_in_c(things: ExitStack, settings: Settings) -> dict[str, Side]:
 
 def per_sample(things: ExitStack, settings: Settings) -> dict[str, Side]:
     info, batch_size = digits(settings)
-    plain = references.plain_mnist(info, datasets.prepare("digits"), batch_size)
+    plain = references.plain_mnist(info, on_disk.prepare("digits"), batch_size)
     return {"per-sample": whole_batches(things, settings, strategy="per-sample"), "plain": plain}
 
 
 def tensordataset(things: ExitStack, settings: Settings) -> dict[str, Side]:
-    plain = references.plain_tensors(datasets.prepare("digits"), digits(settings)[1])
+    plain = references.plain_tensors(on_disk.prepare("digits"), digits(settings)[1])
     return {
         "tensordataset": whole_batches(things, settings, strategy="tensordataset"),
         "plain": plain,
@@ -94,7 +94,7 @@ def photos(things: ExitStack, settings: Settings) -> dict[str, Side]:
         "batch_size": min(PHOTO_BATCH, n),
     }
     pipeline = opened(things, workers=PHOTO_THREADS, **parts)
-    j = references.decoding(dataset_info("photos", n), datasets.prepare("photos", n))
+    j = references.decoding(dataset_info("photos", n), on_disk.prepare("photos", n))
     return {"threads": with_threads(pipeline, whole_epochs=True), "J": j}
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.loader_sides import Silent, never, warm
 from benchmarks.measuring import Row, Settings
 from vitprof.config import RunConfig
-from vitprof.config.catalog import dataset_info
+from vitprof.datasets.catalog import dataset_info
 from vitprof.engine.train import train
 from vitprof.errors import VitprofError, one_line
 from vitprof.measure.devices import open_device

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks import loader_gpu
 from benchmarks.loader_cases import CASES
 from benchmarks.measuring import Row, Settings, measure
-from vitprof.config.catalog import dataset_info
+from vitprof.datasets.catalog import dataset_info
 from vitprof.errors import VitprofError, one_line
 
 COLUMNS = ("name", "row", "asked", "measured", "low", "high", "n", "clock", "gate", "note")

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from benchmarks.overhead_cases import CASES, USUAL
 from vitprof import home
 from vitprof.analysis.arrays import UNKNOWN, Interval
-from vitprof.engine.data import datasets
+from vitprof.datasets import on_disk
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BARE = "bare"
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{TITLES[tool]}: not measured, {MODULES[tool]} is not installed (pip install traceml-ai gpuprof)"
         )
         tools.remove(tool)
-    datasets.prepare("digits")
+    on_disk.prepare("digits")
     rows = {(case, tool): Row(case, tool) for case in given.only for tool in tools}
     order = random.Random(given.seed)
     for number in range(given.rounds):

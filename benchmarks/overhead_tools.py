@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from benchmarks.overhead_cases import CASES, Case, steps_of
 from benchmarks.overhead_peers import Bare, tool_called
 from vitprof.config import RunConfig
-from vitprof.config.catalog import dataset_info, model_preset
+from vitprof.config.models import model_preset
 from vitprof.config.resolve import resolve
+from vitprof.datasets.catalog import dataset_info
 from vitprof.engine.pipeline import open_pipeline
 from vitprof.engine.trainer import ViT
 from vitprof.jobs.child import run_job, send

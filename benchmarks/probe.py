@@ -31,8 +31,8 @@ from benchmarks.loader_sides import never, warm
 from benchmarks.watch_matrix import clock
 from vitprof.config import RunConfig
 from vitprof.config.availability import why_unavailable
-from vitprof.config.catalog import dataset_info
 from vitprof.config.strategies import strategy
+from vitprof.datasets.catalog import dataset_info
 from vitprof.engine.train import train
 from vitprof.errors import VitprofError, one_line
 from vitprof.experiments.trials import Trial, job_manager, run_trials

@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvision import datasets, transforms
 
 from benchmarks.measuring import Side, Work, repeated
-from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data.datasets import open_source
-from vitprof.engine.data.mnist import read_split
+from vitprof.datasets.catalog import DatasetInfo
+from vitprof.datasets.mnist import read_split
 from vitprof.engine.storage.contract import read_ids
 from vitprof.engine.storage.files import sample_path
+from vitprof.engine.storage.source import open_source
 
 SOURCE = Path(__file__).with_name("gather.c")
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from tests import EARLIER
 from tests.forking import exit_status_of, fork_doing
-from vitprof.config import RunConfig, catalog
-from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data import datasets, digits
+from vitprof.config import RunConfig, models
+from vitprof.datasets import catalog, digits, on_disk
+from vitprof.datasets.catalog import DatasetInfo
 from vitprof.jobs.runners import Launcher
 
 SMALL = dataclasses.replace(catalog.DATASETS["digits"], n_train=600, n_test=100)
@@ -38,7 +38,7 @@ def small_digits(home: Path, info: DatasetInfo = SMALL) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITPROF_HOME", str(home))
         patch.setitem(catalog.MADE_HERE, "digits", info)
-        patch.setitem(catalog.VITS, "tiny", dataclasses.replace(catalog.MODELS["tiny"], depth=1))
+        patch.setitem(models.VITS, "tiny", dataclasses.replace(models.MODELS["tiny"], depth=1))
         patch.setattr(digits, "make", functools.partial(digits.make, **sizes))
         yield
 
@@ -59,7 +59,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, n_images: int | None =
         small_digits(home) if small else contextlib.nullcontext(),
     ):
         patch.setenv("VITPROF_HOME", str(home))
-        datasets.prepare("digits" if small else name, n_images)
+        on_disk.prepare("digits" if small else name, n_images)
     return home
 
 

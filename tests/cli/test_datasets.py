@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.json_objects import told
 from tests.command_line import Call, one_line
-from tests.sets.test_readers import folder
+from tests.datasets.own.test_readers import folder
 from vitprof.store import RunStore
 
 

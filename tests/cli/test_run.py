@@ -21,8 +21,8 @@ from tests.csv_cells import csv_rows, read_csv_text
 from tests.engine_fixtures import digits_home, full_home, small_home, wait_until  # noqa: F401
 from vitprof import cli
 from vitprof.cli.common.progress import progress
-from vitprof.config import catalog
-from vitprof.engine.data import mnist
+from vitprof.config import models
+from vitprof.datasets import mnist
 from vitprof.engine.trainer import TorchTrainer
 from vitprof.export.tables import SUMMARY_HEADER
 from vitprof.home import home
@@ -54,7 +54,7 @@ class TestRun:
         assert (run["name"], run["status"], run["error"]) == ("a name", "done", None)
         assert (run["config"]["strategy"], run["config"]["batch_size"]) == ("memory", 50)
         assert (
-            run["config"]["lr"] == catalog.MODELS["tiny"].lr
+            run["config"]["lr"] == models.MODELS["tiny"].lr
         )  # what was used, not only what was asked for
         assert {"torch", "device_name", "platform"} <= run["environment"].keys()
         assert not not_described("run", run)

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from vitprof.config import BUDGETS, CHOICES, RunConfig
 from vitprof.config.bounds import RUN_BOUNDS
-from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
+from vitprof.config.models import MODELS
 from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.config.parts import PARTS_BY_KIND, Combination, why_not
 from vitprof.config.strategies import STRATEGIES
+from vitprof.datasets.catalog import DATASETS, DatasetInfo
 from vitprof.names import tamed_name
 from vitprof.recording.columns import DELAYED_STAGES
 

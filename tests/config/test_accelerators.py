@@ -12,7 +12,7 @@ from vitprof.config.accelerators import (
     is_given,
     step_figures,
 )
-from vitprof.config.catalog import MODELS
+from vitprof.config.models import MODELS
 from vitprof.config.resolve import resolve, run_name
 from vitprof.errors import ConfigError
 

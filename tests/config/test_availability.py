@@ -8,9 +8,9 @@ import pytest
 
 from vitprof.config import availability as module
 from vitprof.config.availability import Machine, availability, look_around, why_unavailable
-from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.estimates import pixel_bytes
 from vitprof.config.strategies import STRATEGIES
+from vitprof.datasets.catalog import DATASETS, dataset_info
 from vitprof.telemetry.visible import VisibleGpu
 
 DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]

@@ -8,7 +8,6 @@ import pytest
 
 from tests.engine_fixtures import SMALL, never, small_home  # noqa: F401
 from vitprof.config import RunConfig, estimates
-from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.estimates import (
     STARTUP_S,
     Duration,
@@ -21,7 +20,8 @@ from vitprof.config.estimates import (
 from vitprof.config.parts import STORAGES, prepared_as, why_not
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
-from vitprof.engine.data import datasets
+from vitprof.datasets import on_disk
+from vitprof.datasets.catalog import DATASETS, dataset_info
 from vitprof.engine.locations.copying import MOST_COPY_THREADS
 from vitprof.engine.storage import format_of
 from vitprof.engine.storage.prepare import prepare_storage
@@ -50,7 +50,7 @@ def test_estimates_agree_with_what_the_storage_asks_for(storage: str, dataset: s
 @pytest.mark.usefixtures("small_home")
 def test_a_storage_that_was_made_is_known_with_its_size_and_time(storage: str) -> None:
     assert made(storage, SMALL) is None
-    root = datasets.prepare("digits")
+    root = on_disk.prepare("digits")
     prepared = prepare_storage(
         storage, SMALL, root, progress=lambda fraction, message: None, stop=never
     )

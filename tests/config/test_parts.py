@@ -8,7 +8,8 @@ import pytest
 from tests.config.configs import legal_combinations
 from vitprof.config import CHOICES, RunConfig
 from vitprof.config import parts as module
-from vitprof.config.catalog import DATASETS, SLOW_DRIVES, SlowDrive, model_preset, slow_drive
+from vitprof.config.drives import SLOW_DRIVES, SlowDrive, slow_drive
+from vitprof.config.models import model_preset
 from vitprof.config.parts import (
     DECODERS,
     LOADERS,
@@ -19,6 +20,7 @@ from vitprof.config.parts import (
     prepared_as,
     why_not,
 )
+from vitprof.datasets.catalog import DATASETS
 
 DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]
 

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from vitprof.config import KNOBS, PARTS, RunConfig
-from vitprof.config.catalog import MODELS, DatasetInfo, dataset_info
+from vitprof.config.models import MODELS
 from vitprof.config.parts import LOADERS, LOCATIONS, STORAGES, TRANSFERS, Combination, why_not
 from vitprof.config.resolve import resolve, run_name
 from vitprof.config.strategies import STRATEGIES, Strategy, strategy
+from vitprof.datasets.catalog import DatasetInfo, dataset_info
 from vitprof.errors import ConfigError
 
 OTHER_VALUE: dict[str, Any] = {

@@ -22,13 +22,13 @@ from tests.engine.storage.preparing import open_files
 from tests.engine_fixtures import Recorded, never, small_digits
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
-from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.parts import LOADERS, STORAGES, Combination, Part
 from vitprof.config.resolve import resolve
-from vitprof.engine.data import datasets
-from vitprof.engine.data.datasets import open_source
+from vitprof.datasets import on_disk
+from vitprof.datasets.catalog import DatasetInfo, dataset_info
 from vitprof.engine.loaders.contract import Batch, epoch_order
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
+from vitprof.engine.storage.source import open_source
 from vitprof.measure.devices import CpuDevice
 
 N_PHOTOS = 10
@@ -143,9 +143,7 @@ def opened(config: RunConfig, *, evaluate: bool = True) -> AbstractContextManage
 def reference(name: str, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The images (n, h, w, c) and labels (n,) of the data set's own files, decoded and cropped once."""
     n_images = N_PHOTOS if name == "photos" else None
-    source = open_source(
-        dataset_info(name, n_images), datasets.prepare(name, n_images), train=train
-    )
+    source = open_source(dataset_info(name, n_images), on_disk.prepare(name, n_images), train=train)
     return np.array(source.pixels(0, len(source.ids))), source.labels
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitprof.config.parts import DECODERS
-from vitprof.engine.data import scenes
+from vitprof.datasets import scenes
 from vitprof.engine.decoders import Decoder, open_decoder
 from vitprof.engine.transforms import Crop, centre_crop, opencv
 from vitprof.errors import ConfigError

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from vitprof.config import RunConfig
-from vitprof.config.catalog import MODELS, model_words
+from vitprof.config.models import MODELS, model_words
 from vitprof.config.resolve import resolve
+from vitprof.datasets.own.specs import CODE_ALLOWED
 from vitprof.engine.foreign_models import open_foreign
 from vitprof.errors import ConfigError
-from vitprof.sets.specs import CODE_ALLOWED
 
 CODE = """
 import torch

@@ -13,12 +13,12 @@ import torch.nn.functional as F
 
 from tests.engine_fixtures import SMALL, Recorded, made_once, small_digits, ticking, trained
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.config.catalog import MODELS
+from vitprof.config.models import MODELS
 from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES
+from vitprof.datasets import on_disk
+from vitprof.datasets.mnist import read_split
 from vitprof.engine import trainer
-from vitprof.engine.data import datasets
-from vitprof.engine.data.mnist import read_split
 from vitprof.engine.loaders.batches import BatchReader
 from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.trainer import ViT
@@ -60,7 +60,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The losses of the same training, written down without any of vitprof's engine."""
     torch.manual_seed(42)
     with small_digits(made_once(tmp_path_factory, "small-digits")):
-        images, labels = (torch.from_numpy(a) for a in read_split(datasets.prepare("digits"), True))
+        images, labels = (torch.from_numpy(a) for a in read_split(on_disk.prepare("digits"), True))
         model = ViT(MODELS["tiny"], image_size=28, channels=1, classes=10)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     batches = [chosen for epoch in (0, 1) for chosen in epoch_order(600, 42, epoch).split(32)]
@@ -191,9 +191,7 @@ class TestEvaluation:
             trainer, "ViT", lambda *a, **k: models.append(build(*a, **k)) or models[0]
         )
         run = trained(strategy="memory", epochs=1)
-        images, labels = (
-            torch.from_numpy(a) for a in read_split(datasets.prepare("digits"), False)
-        )
+        images, labels = (torch.from_numpy(a) for a in read_split(on_disk.prepare("digits"), False))
         with torch.no_grad():
             logits = models[0](
                 ToInput(SMALL, "uint8", 28, torch.device("cpu"))(images.unsqueeze(1))

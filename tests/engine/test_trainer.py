@@ -13,7 +13,7 @@ import torch
 from tests.clock import Clock
 from tests.engine_fixtures import trained
 from vitprof.config import RunConfig
-from vitprof.config.catalog import MODELS, model_preset
+from vitprof.config.models import MODELS, model_preset
 from vitprof.engine.trainer import (
     PARTS_EVERY_S,
     Attention,

@@ -15,7 +15,7 @@ from torchvision import transforms as tv
 from torchvision.transforms import v2
 
 from tests.engine.transfer_helpers import CPU, DIGITS, normalised, pixels
-from vitprof.config.catalog import DATASETS, DatasetInfo
+from vitprof.datasets.catalog import DATASETS, DatasetInfo
 from vitprof.engine import transforms
 from vitprof.engine.transforms import (
     AREA_SHARE,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitprof.config.catalog import DATASETS
+from vitprof.datasets.catalog import DATASETS
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.transforms import ToInput
 from vitprof.measure.devices import CpuDevice, Device

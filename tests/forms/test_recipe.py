@@ -73,8 +73,8 @@ from vitprof.export.code import script
 from vitprof.export.code.forms import form_script
 from vitprof.forms import module_of, stored
 from vitprof.forms.script.conversion import stored_in_forms
-from vitprof.sets.look import look
-from vitprof.sets.readers import open_spec
+from vitprof.datasets.own.look import look
+from vitprof.datasets.own.readers import open_spec
 from vitprof.watch.fetch_times import name_of
 from vitprof.watch.stored_samples import StoredSamples
 
@@ -127,10 +127,10 @@ def test_a_data_set_of_the_users_own(tmp_path: Path) -> None:
     seen = look("mine", spec)
     assert (seen.opened, seen.own.n_train + seen.own.n_test, seen.own.classes) == (N, N, 2)
     with closing(open_spec(spec)) as found:
-        for entry in found.entries:
-            image = Image.open(io.BytesIO(found.read(entry.key)))
-            assert image.tobytes() == dataset[entry.key][0].tobytes()
-            assert entry.label == dataset[entry.key][1]
+        for sample in found.samples:
+            image = Image.open(io.BytesIO(found.read(sample.key)))
+            assert image.tobytes() == dataset[sample.key][0].tobytes()
+            assert sample.label == dataset[sample.key][1]
 
 
 def test_code_without_vitprof(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from tests import nullcuda
 from tests.watch.watching import Host
 from vitprof.config import RunConfig
 from vitprof.config.availability import why_unavailable
-from vitprof.config.catalog import DATASETS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.datasets.catalog import DATASETS
 from vitprof.experiments.headroom_runs import measure_headroom
 from vitprof.experiments.tournament import tournament_runner
 from vitprof.experiments.tournament.planning import create_tournament

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sets.test_readers import folder
+from tests.datasets.own.test_readers import folder
 from tests.ui.dashboard import app, click
-from vitprof.config import catalog
+from vitprof.datasets import catalog
 from vitprof.store import RunStore
 
 

@@ -14,9 +14,9 @@ from tests.config.configs import legal_combinations
 from tests.ui.dashboard import add_run, app, click, read, said
 from vitprof.config import availability
 from vitprof.config.availability import Machine
-from vitprof.config.catalog import DATASETS
 from vitprof.config.parts import Combination
 from vitprof.config.strategies import STRATEGIES
+from vitprof.datasets.catalog import DATASETS
 from vitprof.store import RunStore
 from vitprof.ui import resources
 from vitprof.ui.strategies import REFERENCE, diagram, stages

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from vitprof import formats
-from vitprof.analysis.conversion import LOSSES, Conversion, changed_words, order_words, what_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words
 from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
 from vitprof.cli.common import options as reading
@@ -22,7 +21,14 @@ from vitprof.config.forms import SAMPLES, check_form
 from vitprof.config.own_script import UNCHANGED, settings_of
 from vitprof.config.varied import STORAGE
 from vitprof.errors import ConfigError
-from vitprof.experiments import conversion
+from vitprof.experiments.script_data import plans
+from vitprof.experiments.script_data.stored_forms import (
+    LOSSES,
+    Conversion,
+    changed_words,
+    order_words,
+    what_words,
+)
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export import write_text
@@ -103,9 +109,9 @@ def convert(
     for name in names:
         check_form("forms", name)
     with terminal.open_store() as store:
-        conversion.clear_plans(store)
+        plans.clear_plans(store)
         folder, made = _with_script(
-            lambda started, show: conversion.store_samples(
+            lambda started, show: plans.store_samples(
                 command,
                 names,
                 samples,
@@ -119,7 +125,7 @@ def convert(
             terminal.complain("no form fits the samples", terminal.EXIT_FAILED)
         kept = planning.keep_command(command)
         rounds = {"repeats": repeats, "until_decided": until_decided}
-        spec = conversion.plan_spec(
+        spec = plans.plan_spec(
             command, kept, folder, made, steps=steps, in_place=in_place, **rounds
         )
         number = planning.create_tournament(store, spec)
@@ -131,7 +137,7 @@ def convert(
             lambda *results: _show(command, made, code, *results),
         )
         if tournaments.tournament(store, number).status == "done":
-            conversion.clear_plans(store)
+            plans.clear_plans(store)
 
 
 def _with_script(run: Callable[..., Any]) -> Any:
@@ -257,7 +263,7 @@ def _whole(epochs: float) -> str:
 
 def _convert(command: Sequence[str], to: str, out: Path, side: int | None) -> None:
     made = _with_script(
-        lambda started, show: conversion.convert_all(
+        lambda started, show: plans.convert_all(
             command, to, out, side, started, lambda done: show("storing samples", done)
         )
     )

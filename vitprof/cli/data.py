@@ -18,7 +18,7 @@ def data(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Say what the Dataset of your own script is. The script ends after its first step of training."""
-    from vitprof.jobs.dataset_report import dataset_of
+    from vitprof.experiments.script_data.first_step import dataset_of
 
     with terminal.signals_relayed() as signals:
         runners: list[CommandRunner] = []

@@ -6,8 +6,8 @@ import typer
 
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import progress
+from vitprof.datasets.own import registry
 from vitprof.recording import codec
-from vitprof.sets import registry
 
 app = typer.Typer(
     help="Your own data sets by name, for run and tournament and on the pages.",
@@ -29,7 +29,7 @@ def add(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Look at a data set of yours, and give it a name. Again after it has changed."""
-    from vitprof.sets.look import look  # Pillow takes a moment
+    from vitprof.datasets.own.look import look
 
     registry.ensure_name(name)
     with progress() as show:

@@ -9,9 +9,10 @@ from rich.text import Text
 
 from vitprof import config, errors
 from vitprof.cli.common import progress, terminal
-from vitprof.config import bounds, catalog
+from vitprof.config import bounds
 from vitprof.config.availability import Availability, Machine, availability, look_around
 from vitprof.config.strategies import STRATEGIES, Strategy
+from vitprof.datasets import catalog
 from vitprof.experiments.trials import Progress
 from vitprof.selftest import CASES, QUICK, CaseOutcome, Result, SelftestReport, n_jobs, run_selftest
 from vitprof.selftest.gpu.driver import GPU_CASES, TOTAL_S, run_gpu_selftest

@@ -7,18 +7,18 @@ from typing import Annotated, Any, Literal, NotRequired
 import typer
 from typing_extensions import TypedDict
 
-from vitprof.analysis import dataset
 from vitprof.analysis.compare import bounds as of_check
 from vitprof.analysis.timing.compute_parts import DividedCompute
 from vitprof.analysis.verdict import headroom
 from vitprof.cli.common import terminal
 from vitprof.config import strategies, tournament_spec
+from vitprof.datasets.own import registry
+from vitprof.experiments.script_data import facts
 from vitprof.export import bundle, tournament
 from vitprof.jobs.preflight import MachineCheck
 from vitprof.program import program
 from vitprof.recording import codec, recording
 from vitprof.selftest import CaseOutcome, Result
-from vitprof.sets import registry
 from vitprof.store.tournaments import TournamentStatus
 
 
@@ -39,7 +39,7 @@ class Runs(Printed):
 class OwnDataset(Printed):
     """The Dataset of a user's own script."""
 
-    dataset: dataset.DatasetFacts
+    dataset: facts.DatasetFacts
     """What it is, by the samples that were read of it."""
 
 
@@ -53,7 +53,7 @@ class OwnSets(Printed):
 class OwnLook(Printed):
     """A look at one of them."""
 
-    look: registry.Look
+    look: registry.LookReport
     """What was found."""
 
 

@@ -15,7 +15,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from vitprof.config import bounds, catalog
+from vitprof import choices
+from vitprof.config import bounds, models
 from vitprof.errors import ConfigError
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
@@ -50,7 +51,7 @@ class Card:
         return self.bf16_flop_per_s
 
 
-CARDS = catalog.by_name(
+CARDS = choices.by_name(
     # NVIDIA's Ada GPU architecture paper; clocks of its laptop page. 3,072 cores x 2 x 1.89 GHz, the middle of the 1.47
     # to 2.37 GHz that a laptop's power limit decides.
     Card("rtx4060-laptop", "laptop RTX 4060", 11.6e12, 23.2e12, 256e9, 15.75e9),
@@ -89,7 +90,7 @@ MEASURED: dict[str, PublishedMeasurement] = {
 in fp16). The article's figure is the slope of its in-memory column, see `vitprof.config.accelerators`."""
 
 
-def forward_macs(model: catalog.ModelPreset, image_size: int) -> float:
+def forward_macs(model: models.ModelPreset, image_size: int) -> float:
     """Returns the multiplications in one forward pass of one image, without those of the embedding and
     the head.
     """
@@ -110,7 +111,7 @@ def step_figures(
     if model not in MEASURED:
         why = f"a card's times are known for {', '.join(MEASURED)}; give those of {model}: {SIMULATED}A_MS,B_US"
         raise ConfigError("device", f"{SIMULATED}{card.name}", why)
-    preset = catalog.MODELS[model]
+    preset = models.MODELS[model]
     known = MEASURED[model]
     arithmetic = card.flop_per_s(precision) / known.card.flop_per_s(known.precision)
     bandwidth = card.memory_bytes_per_s / known.card.memory_bytes_per_s
@@ -223,7 +224,7 @@ def device_for(device: str, model: str, image_size: int, precision: Precision) -
     if card is None:
         return device
     step_s, sample_s = step_figures(card, model, image_size, precision)
-    if (card.name, model, image_size) == (ARTICLE, "tiny", catalog.MODELS["tiny"].image_size):
+    if (card.name, model, image_size) == (ARTICLE, "tiny", models.MODELS["tiny"].image_size):
         step_s, sample_s, _ = ARTICLE_FIGURES
     rounded = (float(f"{value:.3g}") for value in (step_s * 1e3, sample_s * 1e6))
     return f"{device}{FIGURES}{','.join(f'{value:g}' for value in rounded)}"
@@ -261,7 +262,7 @@ def accelerator(device: str) -> Accelerator:
     name, separator, figures = rest.partition(FIGURES)
     card = CARDS.get(name)
     if card is not None and not separator and not launched:
-        tiny = catalog.MODELS["tiny"]
+        tiny = models.MODELS["tiny"]
         return accelerator(device_for(device, tiny.name, tiny.image_size, "fp32"))
     step_ms, sample_us = _numbers(figures if separator else name)
     launch_ms = 0.0

@@ -17,7 +17,6 @@ import psutil
 
 from vitprof import home
 from vitprof.config import RunConfig, accelerators, estimates
-from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.gpu_findings import dali_wheel, unusable
 from vitprof.config.parts import (
     DECODERS,
@@ -28,6 +27,7 @@ from vitprof.config.parts import (
     why_not,
 )
 from vitprof.config.strategies import Strategy, strategy
+from vitprof.datasets.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.formats import size
 from vitprof.telemetry.nvml import Nvml, driver_version, free_bytes
 from vitprof.telemetry.tmpfs import find_tmpfs

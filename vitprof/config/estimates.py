@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from vitprof import formats, home
-from vitprof.config import RunConfig, accelerators, catalog
+from vitprof.config import RunConfig, accelerators, drives
 from vitprof.config.parts import (
     JPEG_BYTES,
     LOADERS,
@@ -19,6 +19,7 @@ from vitprof.config.parts import (
     blocks,
     prepared_as,
 )
+from vitprof.datasets import catalog
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,7 @@ def _reading(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, float
     """Returns the seconds until the first batch is read, the seconds for each sample once all readers
     are busy, and words such as "207 ms for each of" if every sample is a file, else "".
     """
-    drive = catalog.slow_drive(config)
+    drive = drives.slow_drive(config)
     n_bytes = sample_bytes(config, info)
     line_s = n_bytes / (drive.mb_s * 1e6)
     if STORAGES[config.storage or ""].access != "file for each sample":
@@ -259,7 +260,7 @@ def _reading(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, float
 
 def _copying(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, str]:
     """Returns the seconds that staging takes to copy the training samples, and in words what takes them."""
-    drive = catalog.slow_drive(config)
+    drive = drives.slow_drive(config)
     n = info.n_train
     total = sample_bytes(config, info) * n
     line_s = total / (drive.mb_s * 1e6)

@@ -248,7 +248,7 @@ class OwnScript:
     layered: tuple[str, ...] = ()
     """Other folders that a layer covers."""
     conversion: Mapping[str, Any] | None = None
-    """Samples that are stored in other forms, in each of which the script is run (`experiments.conversion`)."""
+    """Samples that are stored in other forms, in each of which the script is run (`experiments.script_data.plans`)."""
 
     def __post_init__(self) -> None:
         is_command = bool(self.command) and all(isinstance(part, str) for part in self.command)

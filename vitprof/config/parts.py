@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vitprof.config import PARTS, catalog
+from vitprof import choices
+from vitprof.config import PARTS
+from vitprof.datasets import catalog
 from vitprof.errors import ConfigError
 from vitprof.forms import FORMS
 
@@ -96,7 +98,7 @@ ENCODED: dict[str, Any] = {"form": "encoded", "knobs": ENCODED_KNOBS}
 ENCODED_JPEG = ENCODED | {"kinds": ("jpeg",), "prepare_s": {}}
 IN_MEMORY: dict[str, Any] = {"access": "memory", "read_from": {"idx": None, "jpeg": "memmap"}}
 """What several storages have in common."""
-STORAGES = catalog.by_name(
+STORAGES = choices.by_name(
     # torchvision's MNIST with ToTensor and Normalize. It reads the whole file into memory when it is opened; each
     # sample becomes a PIL image and a tensor.
     StoragePart(
@@ -215,7 +217,7 @@ SLOW_KNOBS: dict[str, Any] = {
     "slow_latency_ms": None,
 }
 
-LOCATIONS = catalog.by_name(
+LOCATIONS = choices.by_name(
     # The file system that VITPROF_HOME is on.
     Part("disk", "Disk"),
     # Copied to a tmpfs before training; removed afterwards.
@@ -246,7 +248,7 @@ THREADS = {"workers": 2, "prefetch_factor": 2}
 DECODING: dict[str, Any] = {"forms": ("encoded",), "knobs": THREADS, "made_by": "threads"}
 WORKERS = {**THREADS, "pin_memory": True, "persistent_workers": True, "start_method": None}
 
-LOADERS = catalog.by_name(
+LOADERS = choices.by_name(
     # torch.utils.data.DataLoader, in the loop or with worker processes.
     LoaderPart("dataloader", "PyTorch DataLoader", knobs=WORKERS, made_by="processes"),
     # Each batch is one read of the storage, in the training loop.
@@ -274,7 +276,7 @@ LOADERS = catalog.by_name(
     ),
 )
 
-TRANSFERS = catalog.by_name(
+TRANSFERS = choices.by_name(
     # .to(device): the loop waits until the copy is done.
     Part("blocking", "Blocking copy"),
     # Batches are in page-locked memory, which is reused; the copy is queued and the loop goes on.
@@ -305,7 +307,7 @@ class Combination:
 
     def __post_init__(self) -> None:
         for kind, known in PARTS_BY_KIND.items():
-            catalog.chosen(known, kind, getattr(self, kind))
+            choices.chosen(known, kind, getattr(self, kind))
 
     @property
     def parts(self) -> tuple[StoragePart, Part, LoaderPart, Part]:

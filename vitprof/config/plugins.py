@@ -3,7 +3,7 @@
 
 Each is a module that imports no PyTorch. It has its part (`STORAGE`, a `StoragePart`; `LOADER`, a
 `LoaderPart`; `TRANSFER`, a `Part`), `STRATEGIES` with it, and `OPENER`, "package.module:name". A storage's
-opener is as `engine.storage.Entry` has it, with `FORMAT` too; a loader's takes what
+opener is as `engine.storage.StorageCode` has it, with `FORMAT` too; a loader's takes what
 `engine.loaders.open_loader` does, a transfer's the device.
 """
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from vitprof.config import RunConfig, strategies
 from vitprof.config.bounds import INJECTED_MS
-from vitprof.config.catalog import DatasetInfo
 from vitprof.cores import job_cores
+from vitprof.datasets.catalog import DatasetInfo
 from vitprof.errors import ConfigError
 
 CANNOT: dict[str, tuple[object, str]] = {

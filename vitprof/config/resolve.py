@@ -8,9 +8,10 @@ from typing import Any
 
 from vitprof import formats
 from vitprof.config import KNOBS, PARTS, RunConfig, accelerators, injection, own_script, strategies
-from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
+from vitprof.config.models import model_preset
 from vitprof.config.parts import DECODERS, LOADERS, STORAGES, Combination, why_not
 from vitprof.config.rank_configs import check_ranks
+from vitprof.datasets.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 from vitprof.recording.columns import Stage

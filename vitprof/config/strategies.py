@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitprof.config import KNOBS, PARTS, catalog, plugins
+from vitprof import choices
+from vitprof.config import KNOBS, PARTS, plugins
 from vitprof.config.parts import DECODERS, LOADERS, STORAGES, TRANSFERS, WORKERS, Combination
+from vitprof.datasets import catalog
 
 BY_KIND = {
     "source": {"idx": "idx", "jpeg": "imagefolder"},
@@ -91,7 +93,7 @@ NO_WORKERS: dict[str, Any] = {
 }
 """Settings of a DataLoader without workers."""
 
-STRATEGIES = catalog.by_name(
+STRATEGIES = choices.by_name(
     Strategy(
         name="per-sample",
         title="Sample by sample",
@@ -322,7 +324,7 @@ STRATEGIES = catalog.by_name(
 
 
 def strategy(name: str) -> Strategy:
-    return catalog.chosen(STRATEGIES, "strategy", name)
+    return choices.chosen(STRATEGIES, "strategy", name)
 
 
 PLUGGED = plugins.added(

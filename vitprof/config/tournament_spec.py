@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from vitprof.config import CHOICES, PARTS, RunConfig, catalog, own_script
+from vitprof import choices
+from vitprof.config import CHOICES, PARTS, RunConfig, own_script
 from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.varied import OTHERS_OF_A_JOB, Value, check_varied
@@ -60,9 +61,9 @@ class TournamentSpec:
         check_varied(vary, OTHERS_OF_A_JOB)
         if self.script is None:
             for value in self.strategies:
-                catalog.chosen(STRATEGIES, "strategies", value)
+                choices.chosen(STRATEGIES, "strategies", value)
         for value in self.page_caches:
-            catalog.chosen(dict.fromkeys(CHOICES["page_cache"]), "page_caches", value)
+            choices.chosen(dict.fromkeys(CHOICES["page_cache"]), "page_caches", value)
         optional = ("workers", "seconds")
         for name, bounds in TOURNAMENT_BOUNDS.items():
             setting = getattr(self, name)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitprof.datasets.own.specs import CODE_ALLOWED, function_of
 from vitprof.errors import ConfigError, one_line
-from vitprof.sets.specs import CODE_ALLOWED, function_of
 
 PROBE = 2
 """Images of the batch that a model is checked with; batch normalisation needs more than one."""

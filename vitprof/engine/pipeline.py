@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from vitprof.config import RunConfig, estimates, parts
-from vitprof.config.catalog import DatasetInfo, dataset_info
-from vitprof.engine.data import datasets, own
-from vitprof.engine.data.contract import Stop
+from vitprof.datasets import on_disk
+from vitprof.datasets.catalog import DatasetInfo, dataset_info
+from vitprof.datasets.files import Stop
+from vitprof.datasets.own import layout
 from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import Batch, Loader
 from vitprof.engine.locations import drive, open_location, pagecache
@@ -98,9 +99,9 @@ def open_pipeline(
             "stage_s": located.copied.seconds,
             "stage_bytes": located.copied.n_bytes,
         }
-        facts |= own.facts_of(info) | _of_drive(config, info, located.place.root, clock)
+        facts |= layout.facts_of(info) | _of_drive(config, info, located.location.root, clock)
         cached_frac = pagecache.set_page_cache(
-            located.place.root, config.page_cache, progress, stop
+            located.location.root, config.page_cache, progress, stop
         )
         facts |= {
             "page_cached_frac": cached_frac,
@@ -110,8 +111,8 @@ def open_pipeline(
         splits: list[Split] = []
         for train in (True, False) if evaluate else (True,):
             # Evaluation is not measured: a slow drive would only make it take longer.
-            place = located.place if train else located.unmeasured or located.place
-            storage = _opened(config, info, place, train=train)
+            where = located.location if train else located.unmeasured or located.location
+            storage = _opened(config, info, where, train=train)
             open_things.callback(storage.close)
             if train and config.cache_mb:
                 form = parts.STORAGES[config.storage or ""].form
@@ -126,11 +127,11 @@ def open_pipeline(
             splits.append(split)
         events.phase("prepare", opening, clock())
         try:
-            yield Pipeline(splits[0], splits[1] if evaluate else None, facts, located.place.root)
+            yield Pipeline(splits[0], splits[1] if evaluate else None, facts, located.location.root)
         except SampleError as error:
             # A copy is gone by the time this is read: name the original file.
             raise SampleError(
-                str(error).replace(str(located.place.root), str(prepared.directory))
+                str(error).replace(str(located.location.root), str(prepared.directory))
             ) from error
         finally:
             closing = clock()
@@ -144,27 +145,31 @@ def _prepared(config: RunConfig, info: DatasetInfo, events: Events, stop: Stop) 
     """Returns the storage of the config, made now if it is not there; says what is left out of it."""
     progress = partial(events.stage, "preparing")
     skip = config.skip_unreadable
-    root = datasets.prepare(
+    root = on_disk.prepare(
         config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip
     )
     prepared = prepare.prepare_storage(
         config.storage or "", info, root, progress=progress, stop=stop, skip_unreadable=skip
     )
     if prepared.n_unreadable:
-        first = own.users_paths("; ".join(line.partition(";")[0] for line in prepared.unreadable))
+        first = layout.users_paths(
+            "; ".join(line.partition(";")[0] for line in prepared.unreadable)
+        )
         events.notice(
             f"unreadable samples left out of {config.storage}: {prepared.n_unreadable:,}; the first: {first}"
         )
     return prepared
 
 
-def _opened(config: RunConfig, info: DatasetInfo, place: contract.Place, *, train: bool) -> Any:
+def _opened(
+    config: RunConfig, info: DatasetInfo, location: contract.Location, *, train: bool
+) -> Any:
     """Returns the storage of a split, open; with augmentation on the CPU, where that is the storage's."""
     name = config.storage or ""
     augment: dict[str, bool] = {}
     if parts.STORAGES[name].transforms:
         augment["augment"] = train and config.augment == "cpu"
-    return open_storage(name, info, place, train=train, **augment)
+    return open_storage(name, info, location, train=train, **augment)
 
 
 def _of_drive(config: RunConfig, info: DatasetInfo, root: Path, clock: Clock) -> dict[str, float]:

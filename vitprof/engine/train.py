@@ -16,11 +16,12 @@ from typing import Any
 import psutil
 import torch
 
-from vitprof.config import RunConfig, catalog
+from vitprof.config import RunConfig
 from vitprof.config.gpu_findings import recorded_variables
 from vitprof.config.resolve import resolve
-from vitprof.engine.data.contract import Stop
-from vitprof.engine.data.own import named_errors, users_paths
+from vitprof.datasets import catalog
+from vitprof.datasets.files import Stop
+from vitprof.datasets.own.layout import named_errors, users_paths
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer

@@ -15,7 +15,8 @@ from einops.layers.torch import Rearrange
 from torch import Tensor, nn
 
 from vitprof.config import RunConfig
-from vitprof.config.catalog import ModelPreset, dataset_info, is_foreign, model_preset
+from vitprof.config.models import ModelPreset, is_foreign, model_preset
+from vitprof.datasets.catalog import dataset_info
 from vitprof.engine.foreign_models import open_foreign
 from vitprof.engine.transfer import Moved, ToInput
 from vitprof.measure.devices import Clock, Device, Mark

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from vitprof.config.catalog import DatasetInfo
+from vitprof.datasets.catalog import DatasetInfo
 from vitprof.engine.storage.contract import Pixels
 from vitprof.errors import DataError
 from vitprof.program import install_command

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES, Anchor, Headroom, anchor, headroom
-from vitprof.config import RunConfig, catalog, injection, parts
+from vitprof.config import RunConfig, injection, parts
 from vitprof.config.resolve import resolve
+from vitprof.datasets import catalog
 from vitprof.errors import ConfigError
 from vitprof.experiments.trials import (
     OnProgress,

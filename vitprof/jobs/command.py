@@ -283,7 +283,7 @@ class TrialCommand:
     cache_bytes: int | None = None
     """Memory for samples that are kept after they were first read; None: they are not kept."""
     stored: Mapping[str, Any] | None = None
-    """The samples that its dataset is replaced by (`experiments.conversion.stored_as`); None: it is not."""
+    """The samples that its dataset is replaced by (`experiments.script_data.plans.stored_as`); None: it is not."""
     remarks: tuple[str, ...] = ()
     """Lines on the setting for the user; they become notices of the run."""
     lists_changes: bool = False

@@ -23,9 +23,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from vitprof import __version__, errors
-from vitprof.config import PARTS, RunConfig, catalog
+from vitprof.config import PARTS, RunConfig, models
 from vitprof.config.own_script import KEPT_IN_RAM, OWN_SCRIPT, is_own_script
 from vitprof.config.strategies import strategy
+from vitprof.datasets import catalog
+from vitprof.datasets.own import registry
 from vitprof.formats import size
 from vitprof.names import MARK, MAX_NAME, NOT_SHOWN
 from vitprof.recording import codec
@@ -38,7 +40,6 @@ from vitprof.recording.columns import (
 )
 from vitprof.recording.recording import Columns, Environment, Recording
 from vitprof.recording.verdict import with_gain
-from vitprof.sets import registry
 
 FORMAT = "vitprof recordings"
 VERSION = 2
@@ -364,7 +365,7 @@ def _config(values: Any) -> RunConfig:
             return config
         # Looked up for the errors that they raise.
         info = catalog.dataset_info(config.dataset, config.n_images)
-        _ = catalog.model_preset(config.model)
+        _ = models.model_preset(config.model)
         _ = strategy(config.strategy).combination(info, parts).parts
     except LookupError as error:
         raise ArchiveError(f"its config names {error}, which this vitprof does not have") from error

@@ -8,8 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vitprof.config import Isolation, RunConfig, catalog
-from vitprof.engine.data import datasets
+from vitprof.config import Isolation, RunConfig
+from vitprof.datasets import catalog, on_disk
 from vitprof.errors import DataError, JobError, JobStopped, one_line
 from vitprof.experiments.trials import (
     OnProgress,
@@ -103,7 +103,7 @@ class Selftest:
         """Makes the data sets, so that no job has to."""
         needed = dict.fromkeys((case.base.dataset, case.base.n_images) for case in self._cases)
         for name, n_images in needed:
-            datasets.prepare(name, n_images, progress=self._report, stop=self._stop)
+            on_disk.prepare(name, n_images, progress=self._report, stop=self._stop)
 
     def _report(self, fraction: float, words: str) -> None:
         self._progress(Progress(words, 0, 0, fraction))

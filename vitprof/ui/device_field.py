@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.config import accelerators, bounds, catalog
+from vitprof.config import accelerators, bounds, models
 from vitprof.errors import ConfigError
 from vitprof.ui import resources, texts, widgets
 
@@ -137,9 +137,9 @@ def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
     """
     card = accelerators.card_of(values["device"])
     model = values["model"]
-    if card is None or model not in catalog.VITS:
+    if card is None or model not in models.VITS:
         return "", ""
-    size = values["image_size"] or catalog.MODELS[model].image_size
+    size = values["image_size"] or models.MODELS[model].image_size
     device = accelerators.device_for(values["device"], model, size, values["precision"])
     simulated = accelerators.accelerator(device)
     takes = f"{simulated.times} with ViT {model} in {values['precision']}"

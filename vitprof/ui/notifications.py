@@ -29,12 +29,12 @@ DIALOG_OPEN = "a dialog is open"
 """Set where a dialog is opened: redrawing the page would close it and lose what was typed."""
 MAX_TOASTS = 3
 """Toasts shown at once; of the others only the number is shown."""
-Look = Callable[[], tuple[str, str] | None]
+Ended = Callable[[], tuple[str, str] | None]
 """Returns words, "" for none, and icon of what has ended; None while it goes on."""
 
 
-def _watched() -> dict[str, Look]:
-    watched: dict[str, Look] = st.session_state.setdefault(WATCHED, {})
+def _watched() -> dict[str, Ended]:
+    watched: dict[str, Ended] = st.session_state.setdefault(WATCHED, {})
     return watched
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import streamlit as st
 
 from vitprof import errors
-from vitprof.config import catalog
-from vitprof.sets import registry, specs
-from vitprof.sets.look import absolute, look
+from vitprof.datasets import catalog
+from vitprof.datasets.own import registry, specs
+from vitprof.datasets.own.look import absolute, look
 from vitprof.ui import texts, widgets
 
 CHOSEN = "data set that was added"

@@ -8,8 +8,15 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.config import accelerators, availability, bounds, catalog, estimates, strategies
+from vitprof.config import (
+    accelerators,
+    availability,
+    bounds,
+    estimates,
+    strategies,
+)
 from vitprof.config.parts import Combination, why_not
+from vitprof.datasets import catalog
 from vitprof.ui import resources, tables, texts, widgets
 from vitprof.ui.profile.settings import takes, use
 

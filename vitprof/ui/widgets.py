@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeVar
 import streamlit as st
 
 from vitprof import config, errors
-from vitprof.config import catalog, strategies
+from vitprof.config import strategies
 from vitprof.config.bounds import RUN_BOUNDS, Bounds
+from vitprof.datasets import catalog
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.ui.texts import sentence
 

@@ -12,11 +12,11 @@ from tests.config.configs import legal_combinations
 from vitprof.analysis.verdict.advice import MAX_ADVICE, advise, apply
 from vitprof.analysis.verdict.advice_rules import Situation, advice_of_rules
 from vitprof.config import RunConfig
-from vitprof.config.catalog import DATASETS
 from vitprof.config.own_script import own_config
 from vitprof.config.parts import LOADERS
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
+from vitprof.datasets.catalog import DATASETS
 from vitprof.errors import ConfigError
 from vitprof.recording.verdict import Advice, Signature
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.engine_fixtures import N_PHOTOS, photos_home  # noqa: F401
-from vitprof.config.catalog import dataset_info
+from vitprof.datasets.catalog import dataset_info
 
 
 @pytest.fixture(autouse=True)

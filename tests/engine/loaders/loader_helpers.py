@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from tests.engine_fixtures import N_PHOTOS, descendants, gone, never, silent
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
-from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.parts import LOADERS
 from vitprof.config.resolve import resolve
-from vitprof.engine.data import datasets
-from vitprof.engine.data.mnist import read_split
+from vitprof.datasets import on_disk
+from vitprof.datasets.catalog import DatasetInfo, dataset_info
+from vitprof.datasets.mnist import read_split
 from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import Batch, Buffer, Loader
 from vitprof.engine.storage import open_storage
-from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.contract import Location
 from vitprof.engine.storage.prepare import prepare_storage
 from vitprof.engine.transforms import ToInput
 
@@ -73,11 +73,11 @@ def storage_of(config: RunConfig, *, train: bool = True, root: Path | None = Non
     """The storage that `config` names, prepared if need be; of the files under `root` as they are, if it is given."""
     info = info_of(config)
     if root is None:
-        made = datasets.prepare(config.dataset, config.n_images)
+        made = on_disk.prepare(config.dataset, config.n_images)
         root = prepare_storage(
             config.storage or "", info, made, progress=silent, stop=never
         ).directory
-    return open_storage(config.storage or "", info, Place(root), train=train)
+    return open_storage(config.storage or "", info, Location(root), train=train)
 
 
 @contextlib.contextmanager
@@ -102,7 +102,7 @@ def opened(
 def digits(*, train: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """The split as the model gets it, (n, 1, 28, 28) float32, and its labels."""
     info = dataset_info("digits")
-    images, labels = read_split(datasets.prepare("digits"), train)
+    images, labels = read_split(on_disk.prepare("digits"), train)
     return ToInput(info, "uint8", 28, CPU)(torch.from_numpy(images).unsqueeze(1)), torch.from_numpy(
         labels
     )

@@ -10,7 +10,7 @@ import torch
 
 from tests.engine.loaders.loader_helpers import Sized, config_of, other, photos_config, storage_of
 from tests.engine_fixtures import SMALL
-from vitprof.config.catalog import DATASETS
+from vitprof.datasets.catalog import DATASETS
 from vitprof.engine import transforms
 from vitprof.engine.loaders.batch_assembly import EncodedMaker, PixelMaker, open_maker
 from vitprof.engine.storage.arrays import MemoryStorage

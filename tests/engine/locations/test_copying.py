@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.locations import Time
 from tests.engine_fixtures import error_in_one_line, never, silent, survives, ticking
-from vitprof.config.catalog import SlowDrive
+from vitprof.config.drives import SlowDrive
 from vitprof.engine.locations.copying import BLOCK_BYTES, copy_tree, tree_bytes, walk
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.errors import DataError, JobStopped

@@ -13,7 +13,7 @@ from tests.engine_fixtures import never, silent
 from vitprof.config import RunConfig
 from vitprof.engine.locations import Located, open_location
 from vitprof.engine.locations.throttle import TokenBucket
-from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.contract import Location
 from vitprof.errors import DataError
 from vitprof.telemetry.tmpfs import find_tmpfs
 
@@ -42,16 +42,16 @@ def _nothing_is_left(vitprof_home: Path) -> Any:
         assert not [p for p in (left.iterdir() if left.exists() else []) if mine in p.name]
 
 
-def read(place: Place) -> bytes:
+def read(place: Location) -> bytes:
     place.reading(10_000, 1)
     return (place.root / "train.npy").read_bytes()
 
 
 def test_disk(directory: Path) -> None:
     with at(RunConfig(location="disk"), directory) as located:
-        assert located == Located(Place(directory), "")
+        assert located == Located(Location(directory), "")
         assert (located.copied.seconds, located.copied.n_bytes) == (0, 0)
-        assert read(located.place) == b"x" * 10_000
+        assert read(located.location) == b"x" * 10_000
 
 
 @pytest.mark.skipif(find_tmpfs() is None, reason="there is no tmpfs here that can be written to")
@@ -59,14 +59,16 @@ def test_ram_disk(directory: Path) -> None:
     ram = find_tmpfs()
     assert ram is not None
     with at(RunConfig(location="ram-disk"), directory) as located:
-        assert located.place.root.is_relative_to(ram.path)
-        assert located.place.throttle is None
-        assert read(located.place) == b"x" * 10_000
+        assert located.location.root.is_relative_to(ram.path)
+        assert located.location.throttle is None
+        assert read(located.location) == b"x" * 10_000
         assert str(ram.path) in located.note
         assert located.copied.n_bytes == 10_000
         assert located.copied.seconds > 0
-        assert os.stat(located.place.root.parent).st_mode & 0o077 == 0  # others are not to read it
-    assert not located.place.root.exists()
+        assert (
+            os.stat(located.location.root.parent).st_mode & 0o077 == 0
+        )  # others are not to read it
+    assert not located.location.root.exists()
 
 
 def test_ram_disk_that_is_too_small(directory: Path) -> None:
@@ -78,12 +80,12 @@ def test_ram_disk_that_is_too_small(directory: Path) -> None:
 
 def test_slow_drive(directory: Path) -> None:
     with at(RunConfig(location="slow-drive", **FAST), directory) as located:
-        assert located.place.root == directory
-        bucket = located.place.throttle
+        assert located.location.root == directory
+        bucket = located.location.throttle
         assert isinstance(bucket, TokenBucket)
         assert (bucket.drive.mb_s, bucket.drive.latency_ms) == (1000, 0)
-        assert read(located.place) == b"x" * 10_000
-        assert located.unmeasured == Place(directory)
+        assert read(located.location) == b"x" * 10_000
+        assert located.unmeasured == Location(directory)
         assert located.note.startswith("throttled to 1,000 MB/s")
         assert located.copied.seconds == 0
     bucket.wait(10**15, 1)  # let go of with the location
@@ -95,7 +97,7 @@ def test_workers_that_wait_for_a_slow_drive_are_let_go_before_they_are_waited_fo
     """They read ahead: some 27 s for a batch of digits that silent wants, and 10 s until they were given up."""
     with at(RunConfig(location="slow-drive", slow_latency_ms=600_000), directory) as located:
         located.let_go()
-        assert read(located.place) == b"x" * 10_000
+        assert read(located.location) == b"x" * 10_000
 
 
 def test_training_s_files_are_staged_and_no_others(directory: Path) -> None:
@@ -108,16 +110,16 @@ def test_training_s_files_are_staged_and_no_others(directory: Path) -> None:
     (directory / "train" / "testing").mkdir(parents=True)
     (directory / "train" / "testing" / "a.png").write_bytes(b"z")
     with at(RunConfig(location="staged", **FAST), directory, progress=progress) as located:
-        assert located.place.root != directory
-        assert located.unmeasured == Place(directory)
-        assert read(located.place) == b"x" * 10_000
+        assert located.location.root != directory
+        assert located.unmeasured == Location(directory)
+        assert read(located.location) == b"x" * 10_000
         assert located.copied.n_bytes == 10_001
         assert located.copied.seconds > 0
         assert "throttled" in located.note
         progress.assert_called()
-        assert (located.place.root / "train" / "testing" / "a.png").exists()
+        assert (located.location.root / "train" / "testing" / "a.png").exists()
         for name in theirs:
-            assert not (located.place.root / name).exists()
+            assert not (located.location.root / name).exists()
             assert (located.unmeasured.root / name).exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.clock import Clock
 from tests.engine.locations import Time
 from tests.engine_fixtures import error_in_one_line
-from vitprof.config.catalog import SLOW_DRIVES, SlowDrive
+from vitprof.config.drives import SLOW_DRIVES, SlowDrive
 from vitprof.engine.locations.throttle import BURST_S, TokenBucket, describe
 from vitprof.errors import DataError
 

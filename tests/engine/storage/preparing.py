@@ -15,15 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from tests.engine_fixtures import SMALL, error_in_one_line, made_once, never, silent
-from vitprof.config import catalog
-from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
-from vitprof.engine.data import datasets
-from vitprof.engine.data.contract import Source
-from vitprof.engine.data.datasets import open_source
+from vitprof.datasets import catalog, on_disk
+from vitprof.datasets.catalog import DatasetInfo
 from vitprof.engine.storage import open_storage
-from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.contract import Location
 from vitprof.engine.storage.prepare import Prepared, prepare_storage
+from vitprof.engine.storage.source import Source, open_source
 from vitprof.errors import DataError
 
 PHOTOS = dataclasses.replace(catalog.dataset_info("photos", 20), n_test=2)
@@ -43,25 +41,25 @@ def prepare(
 ) -> Prepared:
     """`prepare_storage` of a data set that is there already or quick to make."""
     info = info or info_of(name)
-    root = datasets.prepare(
-        info.name, info.n_train if info.any_size else None, skip_unreadable=True
-    )
+    root = on_disk.prepare(info.name, info.n_train if info.any_size else None, skip_unreadable=True)
     return prepare_storage(name, info, root, progress=progress, **({"stop": never} | options))
 
 
-def place(name: str, info: DatasetInfo | None = None, **options: Any) -> Place:
+def place(name: str, info: DatasetInfo | None = None, **options: Any) -> Location:
     """Where the storage of that name lies, made if need be."""
-    return Place(prepare(name, info, **options).directory)
+    return Location(prepare(name, info, **options).directory)
 
 
 def opened(name: str, root: Path | None = None, *, train: bool = True, throttle: Any = None) -> Any:
     """The storage of that name, under `root` or where it is made."""
-    return open_storage(name, info_of(name), Place(root or place(name).root, throttle), train=train)
+    return open_storage(
+        name, info_of(name), Location(root or place(name).root, throttle), train=train
+    )
 
 
 def source_of(info: DatasetInfo = SMALL, *, train: bool = True) -> Source:
     """A split of the data set itself."""
-    root = datasets.prepare(info.name, info.n_train if info.any_size else None)
+    root = on_disk.prepare(info.name, info.n_train if info.any_size else None)
     return open_source(info, root, train=train)
 
 
@@ -176,7 +174,7 @@ def few_photos(
     """A home of the test's own with 20 photos and 2 for testing, which it may damage; returns the data set's root."""
     shared, home = made_once(tmp_path_factory, "small-digits"), tmp_path / "photos-home"
     monkeypatch.setenv("VITPROF_HOME", str(shared))
-    made = datasets.prepare("photos", PHOTOS.n_train)
+    made = on_disk.prepare("photos", PHOTOS.n_train)
     monkeypatch.setenv("VITPROF_HOME", str(home))
     return Path(shutil.copytree(made, home / "data" / PHOTOS.directory))
 

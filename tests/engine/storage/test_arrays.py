@@ -25,7 +25,7 @@ from tests.engine_fixtures import SMALL, error_in_one_line, never
 from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.arrays import BYTES_A_MB, Cached, MemmapStorage, cached
-from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.contract import Location
 from vitprof.errors import DataError, JobStopped, SampleError
 
 
@@ -61,13 +61,13 @@ def test_damage_is_named(root: Path) -> None:
                 np.savez(file, images=images)
         again = f"delete {root} and it is made again"
         with error_in_one_line(DataError, match=rf"train\.npy.*({named}).*{again}") as caught:
-            MemmapStorage(SMALL, Place(root), True)
+            MemmapStorage(SMALL, Location(root), True)
         assert "allow_pickle" not in str(caught.value), "NumPy's advice how to load it all the same"
 
 
 def test_the_file_is_numpys_own_and_may_be_removed_between_opening_and_reading(root: Path) -> None:
     assert np.array_equal(np.load(root / "train.npy"), images_of())
-    storage = MemmapStorage(SMALL, Place(root), True)
+    storage = MemmapStorage(SMALL, Location(root), True)
     storage.close()
     (root / "train.npy").unlink()
     with pytest.raises(DataError, match="No such file"):

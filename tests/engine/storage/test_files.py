@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.engine.storage.preparing import PHOTOS, Counting, copy_of, damage_file, images_of, place
 from tests.engine_fixtures import SMALL, error_in_one_line
-from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.contract import Location
 from vitprof.engine.storage.files import (
     FilesStorage,
     PtStorage,
@@ -39,7 +39,7 @@ def test_digits_as_png(shared_home: Path) -> None:
 
 def test_a_damaged_image_file_is_named(few_photos: Path) -> None:
     throttle = Counting()
-    storage = FilesStorage(PHOTOS, Place(few_photos, throttle), True)
+    storage = FilesStorage(PHOTOS, Location(few_photos, throttle), True)
     assert throttle.reads == [(len(storage.read_encoded(i)), 1) for i in (3, 7)]
     path = Path(storage.name_of(3))
     whole = path.read_bytes()
@@ -54,7 +54,7 @@ def test_a_damaged_image_file_is_named(few_photos: Path) -> None:
     assert storage.read_encoded(4)
     (few_photos / "none" / "train").mkdir(parents=True)
     with pytest.raises(DataError, match="none"):  # without classes
-        FilesStorage(PHOTOS, Place(few_photos / "none"), True)
+        FilesStorage(PHOTOS, Location(few_photos / "none"), True)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_files_are_the_bare_pixels_in_folders_of_a_thousand(root: Path) -> None:
 def test_a_damaged_file_of_pixels_is_named(root: Path) -> None:
     path = root / sample_path(5, "train-000005", train=True)
     whole = path.read_bytes()
-    storage = RawFilesStorage(SMALL, Place(root), True)
+    storage = RawFilesStorage(SMALL, Location(root), True)
     before = set(os.listdir("/proc/self/fd"))
     for damage, named in (
         ("empty", "0 bytes instead of 784"),
@@ -114,7 +114,7 @@ def test_files_as_in_the_tutorial(pt_root: Path) -> None:
     name = partition["validation"][7]
     image = torch.load(pt_root / "data" / f"{name}.pt", weights_only=True)
     assert np.array_equal(image.numpy(), images_of(train=False)[7])
-    assert labels[name] == PtStorage(SMALL, Place(pt_root), False).labels[7]
+    assert labels[name] == PtStorage(SMALL, Location(pt_root), False).labels[7]
     assert (pt_root / "data" / f"{name}.pt").stat().st_size < 4096
 
 
@@ -139,7 +139,7 @@ def test_a_damaged_sample_is_named(pt_root: Path, capsys: pytest.CaptureFixture[
         "dtype": (torch.zeros(28, 28, 1), r"holds float32 \(28, 28, 1\)"),
         "list": ([1, 2], "holds a list"),
     }
-    storage = PtStorage(SMALL, Place(pt_root), True)
+    storage = PtStorage(SMALL, Location(pt_root), True)
     for damage, named in [
         *((name, named) for name, (_, named) in values.items()),
         *DAMAGED.items(),
@@ -163,8 +163,8 @@ def test_a_label_that_is_missing_or_no_number(pt_root: Path) -> None:
     ):
         path.write_text(json.dumps(changed))
         with pytest.raises(DataError, match=r"labels\.json has no label for 'train-000123'"):
-            PtStorage(SMALL, Place(pt_root), True)
-        assert len(PtStorage(SMALL, Place(pt_root), False)) == 100
+            PtStorage(SMALL, Location(pt_root), True)
+        assert len(PtStorage(SMALL, Location(pt_root), False)) == 100
 
 
 def test_the_partition_names_an_unknown_file(pt_root: Path) -> None:
@@ -174,7 +174,7 @@ def test_the_partition_names_an_unknown_file(pt_root: Path) -> None:
     ):
         path = pt_root / name
         path.write_text(json.dumps(json.loads(path.read_text()) | content))
-    storage = PtStorage(SMALL, Place(pt_root), True)
+    storage = PtStorage(SMALL, Location(pt_root), True)
     with pytest.raises(SampleError, match=r"data/nobody\.pt cannot be read \(No such file"):
         storage.read(torch.tensor([0, 1]))
 
@@ -187,7 +187,7 @@ def test_damaged_json_is_named(pt_root: Path, name: str) -> None:
         if content is not None:
             path.write_bytes(content)
         with error_in_one_line(DataError, match=re.escape(name)):
-            PtStorage(SMALL, Place(pt_root), True)
+            PtStorage(SMALL, Location(pt_root), True)
 
 
 def test_one_file_for_a_split(single: Path) -> None:
@@ -199,7 +199,7 @@ def test_one_file_for_a_split(single: Path) -> None:
 
 
 def test_neighbours_in_order_are_sliced(single: Path) -> None:
-    storage = open_whole(SMALL, Place(single), True)
+    storage = open_whole(SMALL, Location(single), True)
     images = images_of()
     first = storage.read(torch.tensor([0])).data_ptr()
     batch = storage.read(torch.arange(100, 164))
@@ -253,5 +253,5 @@ def test_a_damaged_tensor_is_named(single: Path) -> None:
             with error_in_one_line(
                 DataError, match=rf"{re.escape(str(path))}.*({named})"
             ) as caught:
-                opened(SMALL, Place(single), True)
+                opened(SMALL, Location(single), True)
             assert not isinstance(caught.value, SampleError)

@@ -27,8 +27,8 @@ from tests.engine.storage.preparing import (
 )
 from tests.engine_fixtures import SMALL, error_in_one_line, ticking
 from tests.forking import exit_status_of, fork_doing
-from vitprof.engine.data import datasets, digits
-from vitprof.engine.data.datasets import MANIFEST
+from vitprof.datasets import digits, on_disk
+from vitprof.datasets.on_disk import MANIFEST
 from vitprof.engine.storage import REGISTRY, arrays, format_of, open_storage
 from vitprof.engine.storage import prepare as making
 from vitprof.engine.storage.contract import LABELS, read_ids, read_labels
@@ -92,7 +92,7 @@ def test_made_once(small_chunks: None) -> None:
 @usual
 def test_what_it_cost_is_recorded_and_a_data_sets_own_files_need_no_making() -> None:
     own = prepare("memory")
-    assert (own.directory, own.prepare_s) == (datasets.prepare("digits"), 0)
+    assert (own.directory, own.prepare_s) == (on_disk.prepare("digits"), 0)
     assert own.size_bytes >= 700 * 784
     assert not (Path(os.environ["VITPROF_HOME"]) / "prepared").exists()
     prepared = prepare("raw-files", clock=ticking(0.5))
@@ -159,7 +159,7 @@ def test_one_file_is_started_over_after_a_stop(name: str, monkeypatch: pytest.Mo
     [("memmap", 250), ("hdf5", 650), ("raw-files", 650), ("pt", 250), ("files", 250)],
 )
 def test_killed_and_started_again(name: str, samples: int, small_chunks: None) -> None:
-    datasets.prepare("digits")
+    on_disk.prepare("digits")
 
     def kill(_: float, message: str) -> None:
         if f" {samples} of " in message:

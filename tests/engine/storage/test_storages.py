@@ -25,9 +25,9 @@ from tests.engine.storage.preparing import (
 )
 from tests.engine_fixtures import SMALL, error_in_one_line, survives
 from vitprof.config.availability import installed
-from vitprof.engine.data import datasets, mnist
+from vitprof.datasets import mnist, on_disk
 from vitprof.engine.storage import open_storage
-from vitprof.engine.storage.contract import Place, Process
+from vitprof.engine.storage.contract import Location, Process
 from vitprof.engine.storage.torchvision_datasets import IdxStorage
 from vitprof.errors import DataError
 
@@ -171,14 +171,14 @@ def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["memory-float", "idx"])
 def test_a_damaged_idx_file_is_named_in_one_line(name: str, tmp_path: Path) -> None:
-    root = Path(shutil.copytree(datasets.prepare("digits"), tmp_path / "digits"))
+    root = Path(shutil.copytree(on_disk.prepare("digits"), tmp_path / "digits"))
     damage_file(mnist.split_files(root, True)[0], "cut")
     with error_in_one_line(DataError, match="train-images-idx3-ubyte"):
-        open_storage(name, SMALL, Place(root), train=True)
+        open_storage(name, SMALL, Location(root), train=True)
 
 
 def test_idx_augmented() -> None:
-    root = Place(datasets.prepare("digits"))
+    root = Location(on_disk.prepare("digits"))
     plain, augmented = (
         IdxStorage(SMALL, root, True).dataset(),
         IdxStorage(SMALL, root, True, augment=True).dataset(),

@@ -10,7 +10,7 @@ from torchvision import datasets, transforms
 from tests.engine.storage.preparing import PHOTOS as INFO
 from tests.engine.storage.preparing import Counting, damage_file
 from tests.engine_fixtures import error_in_one_line
-from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.contract import Location
 from vitprof.engine.storage.torchvision_datasets import ImageFolderStorage
 from vitprof.errors import DataError, SampleError
 
@@ -37,7 +37,7 @@ def plain(root: Path, *, augment: bool) -> datasets.ImageFolder:
 def test_samples_are_torchvisions_also_in_a_worker(
     few_photos: Path, train: bool, augment: bool
 ) -> None:
-    storage = ImageFolderStorage(INFO, Place(few_photos), train, augment=augment)
+    storage = ImageFolderStorage(INFO, Location(few_photos), train, augment=augment)
     expected = plain(few_photos / ("train" if train else "test"), augment=augment and train)
     assert len(storage) == len(expected) == (INFO.n_train if train else INFO.n_test)
     assert storage.labels.tolist() == expected.targets
@@ -57,18 +57,18 @@ def test_samples_are_torchvisions_also_in_a_worker(
 
 def test_the_throttle_is_told_of_every_file(few_photos: Path) -> None:
     throttle = Counting()
-    storage = ImageFolderStorage(INFO, Place(few_photos, throttle), True)
+    storage = ImageFolderStorage(INFO, Location(few_photos, throttle), True)
     samples = storage.dataset()
     assert throttle.reads == []
     assert torch.equal(
-        samples[4][0], ImageFolderStorage(INFO, Place(few_photos), True).dataset()[4][0]
+        samples[4][0], ImageFolderStorage(INFO, Location(few_photos), True).dataset()[4][0]
     )
     samples[7]
     assert throttle.reads == [(Path(storage.name_of(i)).stat().st_size, 1) for i in (4, 7)]
 
 
 def test_unreadable_files_are_named(few_photos: Path) -> None:
-    storage = ImageFolderStorage(INFO, Place(few_photos), True)
+    storage = ImageFolderStorage(INFO, Location(few_photos), True)
     path = Path(storage.name_of(5))
     whole = path.read_bytes()
     for damage in ("empty", "half", "cut", "garbage", "missing", "directory"):
@@ -82,4 +82,4 @@ def test_a_folder_that_is_no_image_folder(tmp_path: Path) -> None:
     """What else may be wrong with one: data/test_contract.py, of the source that this is made of."""
     (tmp_path / "train").mkdir()
     with error_in_one_line(DataError, match="has 0 class folders instead of 100"):
-        ImageFolderStorage(INFO, Place(tmp_path), True)
+        ImageFolderStorage(INFO, Location(tmp_path), True)

@@ -23,9 +23,9 @@ from PIL import Image
 from tests.config.configs import legal_combinations
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
-from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import PLUGGED, STRATEGIES, strategy
+from vitprof.datasets.catalog import DATASETS, dataset_info
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.export.code import CONSTANT, FOLDER, WITHOUT, script, whole
 

@@ -15,7 +15,7 @@ from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 from torchvision import datasets, transforms
 
-from vitprof.analysis.dataset import DatasetFacts
+from vitprof.experiments.script_data.facts import DatasetFacts
 from vitprof.forms.script import dataset
 from vitprof.recording import codec
 from vitprof.watch.fetch_times import name_of, transform_times

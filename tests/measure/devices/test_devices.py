@@ -11,8 +11,8 @@ import torch
 from tests.engine.transfer_helpers import batch, on_gpu
 from tests.engine_fixtures import small_home, trained  # noqa: F401
 from vitprof.config import RunConfig
-from vitprof.config.catalog import DATASETS
 from vitprof.config.resolve import resolve
+from vitprof.datasets.catalog import DATASETS
 from vitprof.engine import pipeline
 from vitprof.engine.transfer import open_transfer
 from vitprof.errors import DeviceError

@@ -20,8 +20,8 @@ from tests.engine_fixtures import N_PHOTOS, digits_home, photos_home, wait_until
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.config.availability import why_unavailable
-from vitprof.config.catalog import dataset_info
 from vitprof.config.strategies import STRATEGIES, strategy
+from vitprof.datasets.catalog import dataset_info
 from vitprof.engine.trainer import open_trainer
 from vitprof.engine.transfer import open_transfer
 from vitprof.export.code import script

@@ -13,10 +13,10 @@ from tests.ui.dashboard import captions, drawn_by, read
 from vitprof.config import KNOBS, PARTS, RunConfig, availability
 from vitprof.config.availability import Machine
 from vitprof.config.bounds import RUN_BOUNDS
-from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import why_not
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
+from vitprof.datasets.catalog import dataset_info
 from vitprof.ui import resources
 
 PLENTY = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))

@@ -14,13 +14,13 @@ from vitprof.config import (
     KNOBS,
     PARTS,
     RunConfig,
-    catalog,
     estimates,
     own_script,
     parts,
     strategies,
 )
 from vitprof.config.resolve import resolve
+from vitprof.datasets import catalog
 from vitprof.formats import percent, seconds
 from vitprof.recording.verdict import Advice
 

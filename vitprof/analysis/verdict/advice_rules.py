@@ -8,8 +8,15 @@ from typing import Any
 from vitprof.analysis import thresholds
 from vitprof.analysis.signatures.stalls import FEW_STEPS
 from vitprof.analysis.timing.loading import synchronous
-from vitprof.config import PARTS, RunConfig, catalog, estimates, own_script, parts
+from vitprof.config import (
+    PARTS,
+    RunConfig,
+    estimates,
+    own_script,
+    parts,
+)
 from vitprof.cores import cores_in_words
+from vitprof.datasets import catalog
 from vitprof.formats import count, percent, size
 from vitprof.recording.verdict import Advice, Signature
 

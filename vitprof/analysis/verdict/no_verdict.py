@@ -10,7 +10,8 @@ from typing import Any
 
 from vitprof.analysis import rank_report, thresholds
 from vitprof.analysis.verdict.evidence import Evidence
-from vitprof.config import RunConfig, catalog, own_script
+from vitprof.config import RunConfig, own_script
+from vitprof.datasets import catalog
 from vitprof.recording.verdict import NoVerdict
 
 Rule = Callable[[Evidence], NoVerdict | None]

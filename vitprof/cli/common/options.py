@@ -15,15 +15,16 @@ from vitprof.config import (
     CHOICES,
     RunConfig,
     bounds,
-    catalog,
     descriptions,
+    models,
     parts,
     varied,
 )
 from vitprof.config.availability import look_around, why_unavailable
 from vitprof.config.strategies import STRATEGIES
+from vitprof.datasets import catalog
+from vitprof.datasets.own import registry, specs
 from vitprof.errors import ConfigError
-from vitprof.sets import registry, specs
 
 CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
@@ -95,7 +96,9 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
         text += f"; one of {', '.join(catalog.DATASETS)}, or your own (datasets --help)"
     elif name == "model":
         settings |= {"metavar": "NAME", "parser": model_named}
-        text += f"; one of {', '.join(catalog.MODELS)}, torchvision:NAME, timm:NAME, or file.py:FUNCTION"
+        text += (
+            f"; one of {', '.join(models.MODELS)}, torchvision:NAME, timm:NAME, or file.py:FUNCTION"
+        )
     elif name in KNOWN_NAMES and not help_text:
         # only shown: RunConfig checks the value and has the message for it
         text += f"; one of {', '.join(KNOWN_NAMES[name])}"
@@ -110,7 +113,7 @@ def data_set(name_or_spec: str) -> str:
     """
     if ":" not in name_or_spec:
         return name_or_spec
-    from vitprof.sets.look import absolute, look
+    from vitprof.datasets.own.look import absolute, look
 
     name = registry.name_of(absolute(name_or_spec))
     if name not in registry.listed():
@@ -125,7 +128,7 @@ def model_named(text: str) -> str:
     """Returns the name of a model; a function of the user's may then be called in this command's jobs."""
     function = specs.FUNCTION.fullmatch(text)
     library, _, _ = text.partition(":")
-    if function is None or library in catalog.MODEL_LIBRARIES:
+    if function is None or library in models.MODEL_LIBRARIES:
         return text
     os.environ[specs.CODE_ALLOWED] = "1"
     file = Path(function["module"])

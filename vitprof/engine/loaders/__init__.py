@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from vitprof.config import RunConfig, parts, plugins, strategies
-from vitprof.config.catalog import DatasetInfo
+from vitprof.datasets.catalog import DatasetInfo
 from vitprof.engine.loaders import batch_assembly, batches, dataloader
 from vitprof.engine.loaders.contract import Buffer, Loader, Schedule
 from vitprof.measure.devices import Mark

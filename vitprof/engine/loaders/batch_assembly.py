@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config import RunConfig, parts
-from vitprof.config.catalog import DatasetInfo
+from vitprof.datasets.catalog import DatasetInfo
 from vitprof.engine import transforms
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.storage.contract import EncodedStorage, PixelStorage, read_readable

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch.utils.dlpack import from_dlpack
 
 from vitprof.config import RunConfig, accelerators, gpu_findings
-from vitprof.config.catalog import DatasetInfo
+from vitprof.datasets.catalog import DatasetInfo
 from vitprof.engine.decoders import check_end, jpeg_header
 from vitprof.engine.loaders.batch_assembly import EncodedMaker
 from vitprof.engine.loaders.batches import Pieces, PoolLoader, end_work

@@ -22,37 +22,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitprof import home
-from vitprof.config import RunConfig, catalog
-from vitprof.engine.data.contract import OnProgress, Stop, writing
+from vitprof.config import RunConfig, drives
+from vitprof.datasets.files import OnProgress, Stop, writing
 from vitprof.engine.locations.copying import CopyResult, copy_tree, is_for_training, tree_bytes
 from vitprof.engine.locations.throttle import TokenBucket, describe
 from vitprof.errors import DataError
 from vitprof.telemetry.tmpfs import find_tmpfs, own_directory, ram_disk
 
 if TYPE_CHECKING:
-    from vitprof.engine.storage.contract import Place
+    from vitprof.engine.storage.contract import Location
 
 
 @dataclass(frozen=True)
 class Located:
     """A storage's files, where the job reads them."""
 
-    place: Place
+    location: Location
     note: str
     """A line about it for the user: "throttled to 30 MB/s and 207 ms for each file".
 
     Empty on the local disk."""
     copied: CopyResult = CopyResult(0, 0.0)
     """What was copied before training."""
-    unmeasured: Place | None = None
+    unmeasured: Location | None = None
     """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""
 
     def let_go(self) -> None:
         """Ends all waits for a slow drive, in all processes: what workers still read ahead is no
         longer needed.
         """
-        if self.place.throttle is not None:
-            self.place.throttle.close()
+        if self.location.throttle is not None:
+            self.location.throttle.close()
 
 
 def remove_copies() -> None:
@@ -86,31 +86,33 @@ def open_location(
     file that cannot be read) and `JobStopped`.
     """
     # Imported here: it imports torch.
-    from vitprof.engine.storage.contract import Place
+    from vitprof.engine.storage.contract import Location
 
     remove_copies()
     on_disk = home.home() / "locations"
     copy = partial(copy_tree, directory, progress=progress, stop=stop, clock=clock)
     if config.location in (None, "disk"):
-        yield Located(Place(directory), "")
+        yield Located(Location(directory), "")
     elif config.location == "ram-disk":
         tmpfs = ram_disk(tree_bytes(directory))
         with scratch_directory(own_directory(tmpfs), directory.name) as scratch:
             copied = copy(scratch / "copy", throttle=None)
-            yield Located(Place(scratch / "copy"), f"copied to the RAM disk {tmpfs.path}", copied)
+            yield Located(
+                Location(scratch / "copy"), f"copied to the RAM disk {tmpfs.path}", copied
+            )
     else:
         with scratch_directory(on_disk, directory.name) as scratch:
-            drive = catalog.slow_drive(config)
+            drive = drives.slow_drive(config)
             bucket = TokenBucket(scratch / "drive", drive, clock=clock)
-            unmeasured = Place(directory)
+            unmeasured = Location(directory)
             try:
                 if config.location == "slow-drive":
-                    throttled = Place(directory, bucket)
+                    throttled = Location(directory, bucket)
                     yield Located(throttled, describe(drive), unmeasured=unmeasured)
                 else:
                     copied = copy(scratch / "copy", throttle=bucket, wanted=is_for_training)
                     note = f"copied first from a drive {describe(drive)}"
-                    yield Located(Place(scratch / "copy"), note, copied, unmeasured)
+                    yield Located(Location(scratch / "copy"), note, copied, unmeasured)
             finally:
                 bucket.close()
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vitprof.engine.data.contract import (
+from vitprof.datasets.files import (
     OnProgress,
     Stop,
     ensure_space,

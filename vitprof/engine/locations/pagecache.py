@@ -15,7 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from vitprof.engine.data.contract import OnProgress, Stop, never, reading, report, silent
+from vitprof.datasets.files import (
+    OnProgress,
+    Stop,
+    never,
+    reading,
+    report,
+    silent,
+)
 from vitprof.engine.locations.copying import BLOCK_BYTES, walk
 from vitprof.errors import DataError
 from vitprof.formats import percent

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from vitprof.config.catalog import SlowDrive
-from vitprof.engine.data.contract import Stop, writing
+from vitprof.config.drives import SlowDrive
+from vitprof.datasets.files import Stop, writing
 from vitprof.errors import DataError
 from vitprof.formats import number
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from vitprof.engine.data.contract import Stop
+from vitprof.datasets.files import Stop
 from vitprof.engine.ranks.agreement import SPENT, STOPPED, Agreement
 
 LOOPBACK = "127.0.0.1"

@@ -4,19 +4,19 @@
 
 A storage gives one of three things (its form): finished samples one by one through a torch Dataset,
 uint8 pixels in whole batches, or encoded images. What makes batches of them is in `loaders`; where
-their files are and how fast those can be read is a `Place` (`vitprof.engine.locations`).
+their files are and how fast those can be read is a `Location` (`vitprof.engine.locations`).
 """
 
 import importlib
 from typing import Any, NamedTuple
 
-from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
 from vitprof.config.strategies import PLUGGED
-from vitprof.engine.storage.contract import Format, Place
+from vitprof.datasets.catalog import DatasetInfo
+from vitprof.engine.storage.contract import Format, Location
 
 
-class Entry(NamedTuple):
+class StorageCode(NamedTuple):
     """Where a storage's code is.
 
     Imported when needed: h5py, lmdb and torchvision are slow to import.
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
     module: str
     """Module of this package."""
     opener: str
-    """What opens the storage there: called with the data set's facts, the place, whether it is the
+    """What opens the storage there: called with the data set's facts, the location, whether it is the
     training split."""
     format: str = ""
     """The `Format` there that writes it; "" for a storage that is read from another one."""
@@ -43,34 +43,36 @@ class Entry(NamedTuple):
 
 IMAGES = {"encoded": "EncodedImages", "pixels": "PixelImages"}
 """What a storage delivers -> what opens it where it is in a form of `vitprof.forms`."""
-REGISTRY: dict[str, Entry] = {
-    "idx": Entry("torchvision_datasets", "IdxStorage"),
-    "imagefolder": Entry("torchvision_datasets", "ImageFolderStorage"),
-    "files": Entry("files", "FilesStorage", "IMAGE_FORMAT"),
-    "raw-files": Entry("files", "RawFilesStorage", "RAW_FORMAT"),
-    "pt": Entry("files", "PtStorage", "PT_FORMAT"),
-    "pt-single": Entry("files", "open_mapped", "SINGLE_FORMAT"),
-    "pt-whole": Entry("files", "open_whole"),
-    "hdf5": Entry("hdf5", "ContiguousStorage", "CONTIGUOUS_FORMAT"),
-    "hdf5-chunked": Entry("hdf5", "ChunkedStorage", "CHUNKED_FORMAT"),
-    "memmap": Entry("arrays", "MemmapStorage", "FORMAT"),
-    "memory": Entry("arrays", "open_uint8"),
-    "memory-float": Entry("arrays", "open_float"),
+REGISTRY: dict[str, StorageCode] = {
+    "idx": StorageCode("torchvision_datasets", "IdxStorage"),
+    "imagefolder": StorageCode("torchvision_datasets", "ImageFolderStorage"),
+    "files": StorageCode("files", "FilesStorage", "IMAGE_FORMAT"),
+    "raw-files": StorageCode("files", "RawFilesStorage", "RAW_FORMAT"),
+    "pt": StorageCode("files", "PtStorage", "PT_FORMAT"),
+    "pt-single": StorageCode("files", "open_mapped", "SINGLE_FORMAT"),
+    "pt-whole": StorageCode("files", "open_whole"),
+    "hdf5": StorageCode("hdf5", "ContiguousStorage", "CONTIGUOUS_FORMAT"),
+    "hdf5-chunked": StorageCode("hdf5", "ChunkedStorage", "CHUNKED_FORMAT"),
+    "memmap": StorageCode("arrays", "MemmapStorage", "FORMAT"),
+    "memory": StorageCode("arrays", "open_uint8"),
+    "memory-float": StorageCode("arrays", "open_float"),
 }
 
 
 REGISTRY |= {
-    name: Entry("in_forms", IMAGES[part.form], "format_in", part.in_form)
+    name: StorageCode("in_forms", IMAGES[part.form], "format_in", part.in_form)
     for name, part in STORAGES.items()
     if part.in_form
 }
 REGISTRY |= {
-    name: Entry("", *plugged)._replace(form=STORAGES[name].in_form)
+    name: StorageCode("", *plugged)._replace(form=STORAGES[name].in_form)
     for name, plugged in PLUGGED["storages"].items()
 }
 
 
-def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:
+def open_storage(
+    name: str, info: DatasetInfo, location: Location, *, train: bool, **options: Any
+) -> Any:
     """Opens one split of the storage called `name`: a storage of the form that
     `parts.STORAGES[name].form` says.
 
@@ -80,7 +82,7 @@ def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **o
     entry = REGISTRY[name]
     if entry.form:
         options["form"] = entry.form
-    return entry.get(entry.opener)(info, place, train, **options)
+    return entry.get(entry.opener)(info, location, train, **options)
 
 
 def format_of(storage: str) -> Format:

@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, TensorDataset
 
-from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data.contract import OnProgress, Stop, report
-from vitprof.engine.data.mnist import read_split
+from vitprof.datasets.catalog import DatasetInfo
+from vitprof.datasets.files import OnProgress, Stop, report
+from vitprof.datasets.mnist import read_split
 from vitprof.engine.storage import contract
 from vitprof.errors import DataError, SampleError
 from vitprof.formats import size
@@ -37,11 +37,13 @@ FORMAT = contract.Format(1, "pixels", open_writer, contract.image_bytes)
 class MappedStorage(contract.StoredSplit):
     """Images as an array in a mapped file: one gather of rows for each batch."""
 
-    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool, file: str) -> None:
-        super().__init__(info, place, train)
-        self._path = place.root / file
+    def __init__(
+        self, info: DatasetInfo, location: contract.Location, train: bool, file: str
+    ) -> None:
+        super().__init__(info, location, train)
+        self._path = location.root / file
         self._image_bytes = contract.image_bytes(info)
-        self.labels = contract.read_labels(place.root, train=train)
+        self.labels = contract.read_labels(location.root, train=train)
         self._here()
 
     def _map(self) -> NDArray[Any]:
@@ -62,7 +64,7 @@ class MappedStorage(contract.StoredSplit):
         return torch.from_numpy(images)
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        self._place.reading(len(indices) * self._image_bytes)
+        self._location.reading(len(indices) * self._image_bytes)
         # As fast as np.take(out=, mode="clip"), and raises an error for a wrong index.
         return torch.index_select(self._here(), 0, indices, out=out)
 
@@ -70,11 +72,11 @@ class MappedStorage(contract.StoredSplit):
 class MemmapStorage(MappedStorage):
     """Images in a .npy file."""
 
-    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
-        super().__init__(info, place, train, f"{'train' if train else 'test'}.npy")
+    def __init__(self, info: DatasetInfo, location: contract.Location, train: bool) -> None:
+        super().__init__(info, location, train, f"{'train' if train else 'test'}.npy")
 
     def _map(self) -> NDArray[Any]:
-        self._place.reading(0, 1)
+        self._location.reading(0, 1)
         return map_npy(self._path)
 
 
@@ -132,12 +134,12 @@ class FloatStorage(_InMemory):
         return TensorDataset(self.images, self.labels)  # type: ignore[return-value]  # two tensors make pairs
 
 
-def open_uint8(info: DatasetInfo, place: contract.Place, train: bool) -> MemoryStorage:
+def open_uint8(info: DatasetInfo, location: contract.Location, train: bool) -> MemoryStorage:
     """Returns the split as stored, one byte for each pixel value.
 
     Raises `DataError` if the files cannot be read or the split does not fit into memory.
     """
-    source = _stored(info, place, train, bytes_a_value=1)
+    source = _stored(info, location, train, bytes_a_value=1)
     if isinstance(source, MemoryStorage):
         return source
     images = source.read(torch.arange(len(source)))
@@ -145,12 +147,12 @@ def open_uint8(info: DatasetInfo, place: contract.Place, train: bool) -> MemoryS
     return MemoryStorage(images, source.labels)
 
 
-def open_float(info: DatasetInfo, place: contract.Place, train: bool) -> FloatStorage:
+def open_float(info: DatasetInfo, location: contract.Location, train: bool) -> FloatStorage:
     """Returns the split as one float32 tensor scaled to 0..1: four bytes for each pixel value.
 
     Raises `DataError` as `open_uint8` does.
     """
-    source = _stored(info, place, train, bytes_a_value=4)
+    source = _stored(info, location, train, bytes_a_value=4)
     height, width, channels = source.shape
     images = torch.empty((len(source), channels, height, width))
     for rows in torch.split(torch.arange(len(source)), SAMPLES_AT_ONCE):
@@ -172,7 +174,7 @@ def ensure_memory(needed_bytes: int, what: str) -> None:
 
 
 def _stored(
-    info: DatasetInfo, place: contract.Place, train: bool, *, bytes_a_value: int
+    info: DatasetInfo, location: contract.Location, train: bool, *, bytes_a_value: int
 ) -> MemmapStorage | MemoryStorage:
     """Returns the split as it is stored.
 
@@ -180,10 +182,10 @@ def _stored(
     """
     source: MemmapStorage | MemoryStorage
     if info.kind == "idx":
-        images, labels = read_split(place.root, train)
+        images, labels = read_split(location.root, train)
         source = MemoryStorage(torch.from_numpy(images).unsqueeze(3), torch.from_numpy(labels))
     else:
-        source = MemmapStorage(info, place, train)
+        source = MemmapStorage(info, location, train)
     n_bytes = bytes_a_value * len(source) * math.prod(source.shape)
     ensure_memory(n_bytes, f"the {'train' if train else 'test'} split of {info.name}")
     return source

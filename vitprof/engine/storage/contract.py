@@ -1,4 +1,4 @@
-"""What a storage is: how it is read (`Storage`), where it is (`Place`), and how it is written
+"""What a storage is: how it is read (`Storage`), where it is (`Location`), and how it is written
 (`Format`).
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data.contract import made_again, read_error
-from vitprof.engine.data.contract import reading as reading_file
+from vitprof.datasets.catalog import DatasetInfo
+from vitprof.datasets.files import made_again, read_error
+from vitprof.datasets.files import reading as reading_file
 from vitprof.errors import DataError, SampleError, one_line
 
 Pixels = Literal["uint8", "unit", "normalised"]
@@ -46,7 +46,7 @@ class Throttle(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where a storage's files are, and how fast they can be read."""
 
     root: Path
@@ -101,7 +101,7 @@ os.register_at_fork(
 
 
 class StoredSplit:
-    """The common part of storages: place, split, shape of images, and what each process that reads
+    """The common part of storages: location, split, shape of images, and what each process that reads
     opens itself.
 
     A forked child shares its parent's descriptors, and LMDB and HDF5 then return wrong data
@@ -110,11 +110,11 @@ class StoredSplit:
 
     labels: torch.Tensor
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        self._place = place
+    def __init__(self, info: DatasetInfo, location: Location, train: bool) -> None:
+        self._location = location
         self._split = "train" if train else "test"
         self.shape = (info.image_size, info.image_size, info.channels)
-        self._remedy = made_again(place.root)
+        self._remedy = made_again(location.root)
         self._opened: Any = None
         self._opened_by = 0
 

@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import BLOCK, blocks, prepared_as
-from vitprof.engine.data.datasets import open_source
+from vitprof.datasets.catalog import DatasetInfo
 from vitprof.engine.storage import arrays, contract
 from vitprof.engine.storage.contract import (
     Format,
-    Place,
+    Location,
     SplitFacts,
     SplitWriter,
     StoredSplit,
     image_bytes,
 )
+from vitprof.engine.storage.source import open_source
 from vitprof.errors import DataError, SampleError
 from vitprof.forms.contract import Unreadable
 from vitprof.forms.folder import read_file, read_rows, write_file
@@ -74,10 +74,10 @@ def _paths(root: Path, train: bool, suffix: str = "") -> list[str]:
 class RawFilesStorage(StoredSplit):
     """Pixels in one file for each sample, opened, read into its row of the batch and closed."""
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        super().__init__(info, place, train)
-        self.labels = contract.read_labels(place.root, train=train)
-        self._paths = _paths(place.root, train)
+    def __init__(self, info: DatasetInfo, location: Location, train: bool) -> None:
+        super().__init__(info, location, train)
+        self.labels = contract.read_labels(location.root, train=train)
+        self._paths = _paths(location.root, train)
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         out = self._room(indices, out)
@@ -90,7 +90,7 @@ class RawFilesStorage(StoredSplit):
         except Unreadable as error:
             what = f"{self._paths[error.number]} {error.why}"
             raise self._unusable(what, SampleError) from error
-        self._place.reading(out.nbytes, len(indices))
+        self._location.reading(out.nbytes, len(indices))
         return out
 
 
@@ -103,15 +103,15 @@ IMAGE_FORMAT = Format(
 class FilesStorage(StoredSplit):
     """Encoded images in one file each, opened, read whole and closed for each sample."""
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        super().__init__(info, place, train)
+    def __init__(self, info: DatasetInfo, location: Location, train: bool) -> None:
+        super().__init__(info, location, train)
         if prepared_as("files", info.kind) is None:
-            source = open_source(info, place.root, train=train)
+            source = open_source(info, location.root, train=train)
             self.labels = torch.from_numpy(source.labels)
             self._paths = [str(source.path(i)) for i in range(len(source.ids))]  # type: ignore[attr-defined]
             return
-        self.labels = contract.read_labels(place.root, train=train)
-        self._paths = _paths(place.root, train, ".png")
+        self.labels = contract.read_labels(location.root, train=train)
+        self._paths = _paths(location.root, train, ".png")
 
     def read_encoded(self, index: int) -> bytes:
         path = self._paths[index]
@@ -122,7 +122,7 @@ class FilesStorage(StoredSplit):
             raise self._unusable(what, SampleError) from error
         except ValueError as error:
             raise self._unusable(f"{path} {error}", SampleError) from error
-        self._place.reading(len(encoded), 1)
+        self._location.reading(len(encoded), 1)
         return encoded
 
     def name_of(self, index: int) -> str:
@@ -203,18 +203,18 @@ class PtStorage(_Loaded):
     in the tutorial.
     """
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        super().__init__(info, place, train)
-        partition = self._read_json(place.root / PARTITION)
-        labels = self._read_json(place.root / LABELS)
+    def __init__(self, info: DatasetInfo, location: Location, train: bool) -> None:
+        super().__init__(info, location, train)
+        partition = self._read_json(location.root / PARTITION)
+        labels = self._read_json(location.root / LABELS)
         part = PARTITIONS[self._split]
         ids = partition.get(part)
         if not isinstance(ids, list):
-            raise self._unusable(f"{place.root / PARTITION} has no {part!r}")
+            raise self._unusable(f"{location.root / PARTITION} has no {part!r}")
         for name in ids:
             if type(labels.get(name)) is not int:
-                raise self._unusable(f"{place.root / LABELS} has no label for {name!r}")
-        self._paths = [f"{place.root}/data/{name}.pt" for name in ids]
+                raise self._unusable(f"{location.root / LABELS} has no label for {name!r}")
+        self._paths = [f"{location.root}/data/{name}.pt" for name in ids]
         self.labels = torch.tensor([labels[name] for name in ids], dtype=torch.int64)
 
     def _read_json(self, path: Path) -> dict[str, Any]:
@@ -235,8 +235,8 @@ class PtStorage(_Loaded):
                 what = f"{path} holds {_described(image)}, not uint8 {self.shape}"
                 raise self._unusable(what, SampleError)
             row.copy_(image)
-            if self._place.throttle is not None:
-                self._place.reading(os.path.getsize(path), 1)
+            if self._location.throttle is not None:
+                self._location.reading(os.path.getsize(path), 1)
         return out
 
 
@@ -269,9 +269,9 @@ class SingleStorage(_Loaded):
     "labels", "ids"}.
     """
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool, *, mapped: bool) -> None:
-        super().__init__(info, place, train)
-        self._path = place.root / f"{self._split}.pt"
+    def __init__(self, info: DatasetInfo, location: Location, train: bool, *, mapped: bool) -> None:
+        super().__init__(info, location, train)
+        self._path = location.root / f"{self._split}.pt"
         self._mapped = mapped
         self._image_bytes = image_bytes(info)
         self._here()
@@ -280,8 +280,8 @@ class SingleStorage(_Loaded):
         if not self._mapped and self._path.exists():
             n_bytes = self._path.stat().st_size
             arrays.ensure_memory(n_bytes, str(self._path))
-            self._place.reading(n_bytes)
-        self._place.reading(0, 1)
+            self._location.reading(n_bytes)
+        self._location.reading(0, 1)
         content = self._load(str(self._path), mapped=self._mapped)
         parts: Any = content if isinstance(content, dict) else {}
         images: torch.Tensor = parts.get("images")
@@ -298,7 +298,7 @@ class SingleStorage(_Loaded):
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         images = self._here()
         if self._mapped:
-            self._place.reading(len(indices) * self._image_bytes)
+            self._location.reading(len(indices) * self._image_bytes)
             return torch.index_select(images, 0, indices, out=out)
         first = _first_of_run(indices)
         if first is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from vitprof.config.catalog import DatasetInfo
+from vitprof.datasets.catalog import DatasetInfo
 from vitprof.engine.storage import contract
 from vitprof.engine.storage.arrays import MappedStorage
 from vitprof.forms.hdf5 import ChunkedRows, RowsWriter, map_rows
@@ -41,8 +41,8 @@ CHUNKED_FORMAT = contract.Format(
 class ContiguousStorage(MappedStorage):
     """Images in one piece: one gather of rows for each batch."""
 
-    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
-        super().__init__(info, place, train, HDF5_FILE)
+    def __init__(self, info: DatasetInfo, location: contract.Location, train: bool) -> None:
+        super().__init__(info, location, train, HDF5_FILE)
         # The process that reads, perhaps another one, opens it again.
         self.close()
 
@@ -53,10 +53,10 @@ class ContiguousStorage(MappedStorage):
 class ChunkedStorage(contract.StoredSplit):
     """Images in chunks of rows, which are read in runs of consecutive ones."""
 
-    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
-        super().__init__(info, place, train)
-        self._path = place.root / HDF5_FILE
-        self.labels = contract.read_labels(place.root, train=train)
+    def __init__(self, info: DatasetInfo, location: contract.Location, train: bool) -> None:
+        super().__init__(info, location, train)
+        self._path = location.root / HDF5_FILE
+        self.labels = contract.read_labels(location.root, train=train)
         try:
             self.block: int = self._here().block
             """Rows of a chunk: indices in runs of this many are read fast, in any order of the
@@ -82,7 +82,7 @@ class ChunkedStorage(contract.StoredSplit):
         out = self._room(indices, out)
         if not len(indices):
             return out
-        self._place.reading(out.nbytes)
+        self._location.reading(out.nbytes)
         try:
             self._here().read(indices.numpy(), out.numpy())
         except (OSError, RuntimeError) as error:

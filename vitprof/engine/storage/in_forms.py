@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data.contract import read_error
+from vitprof.datasets.catalog import DatasetInfo
+from vitprof.datasets.files import read_error
 from vitprof.engine.storage import contract
 from vitprof.errors import DataError, SampleError
 from vitprof.forms import module_of
@@ -70,11 +70,13 @@ class ImagesInForm(contract.StoredSplit):
 
     _needs: contract.Needs
 
-    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool, form: str) -> None:
-        super().__init__(info, place, train)
+    def __init__(
+        self, info: DatasetInfo, location: contract.Location, train: bool, form: str
+    ) -> None:
+        super().__init__(info, location, train)
         self._form = form
-        self._folder = place.root / self._split
-        self.labels = contract.read_labels(place.root, train=train)
+        self._folder = location.root / self._split
+        self.labels = contract.read_labels(location.root, train=train)
         try:
             self._look()
         finally:
@@ -104,7 +106,7 @@ class ImagesInForm(contract.StoredSplit):
         return self._unusable(f"{self.name_of(index)} {what}", SampleError)
 
     def name_of(self, index: int) -> str:
-        ids = contract.read_ids(self._place.root, train=self._split == "train")
+        ids = contract.read_ids(self._location.root, train=self._split == "train")
         return f"{self._folder}: {ids[index]}"
 
     def close(self) -> None:
@@ -129,7 +131,7 @@ class EncodedImages(ImagesInForm):
             raise self._unreadable(index, what) from error
         if not data:
             raise self._unreadable(index, "is empty")
-        self._place.reading(len(data))
+        self._location.reading(len(data))
         return data
 
 
@@ -148,7 +150,7 @@ class PixelImages(ImagesInForm):
         out = self._room(indices, out)
         if not len(indices):
             return out
-        self._place.reading(out.nbytes)
+        self._location.reading(out.nbytes)
         # view: a copy would leave `out` as it was.
         rows = out.view(len(indices), -1).numpy()
         reader = self._here()

@@ -23,12 +23,13 @@ import psutil
 from numpy.typing import NDArray
 
 from vitprof import home
-from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
-from vitprof.engine.data import contract as data
-from vitprof.engine.data.contract import OnProgress, Source, Stop
-from vitprof.engine.data.datasets import MANIFEST, open_source, read_manifest
+from vitprof.datasets import files as data
+from vitprof.datasets.catalog import DatasetInfo
+from vitprof.datasets.files import OnProgress, Stop
+from vitprof.datasets.on_disk import MANIFEST, read_manifest
 from vitprof.engine.storage import contract, format_of
+from vitprof.engine.storage.source import Source, open_source
 from vitprof.errors import DataError, JobStopped, SampleError
 
 SPLITS: tuple[str, ...] = ("train", "test")

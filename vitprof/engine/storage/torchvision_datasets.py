@@ -19,10 +19,11 @@ from PIL import Image, UnidentifiedImageError
 from torch.utils.data import Dataset
 from torchvision import datasets, transforms
 
-from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data.mnist import read_split
-from vitprof.engine.data.photos import PhotosSource, unreadable
-from vitprof.engine.storage.contract import Pixels, Place, StoredSplit
+from vitprof.datasets.catalog import DatasetInfo
+from vitprof.datasets.mnist import read_split
+from vitprof.datasets.photos import unreadable
+from vitprof.engine.storage.contract import Location, Pixels, StoredSplit
+from vitprof.engine.storage.source import PhotosSource
 from vitprof.measure.stopwatch import Stopwatch
 
 ROTATION_DEG = 15
@@ -40,9 +41,9 @@ class IdxStorage(StoredSplit):
     pixels: Pixels = "normalised"
 
     def __init__(
-        self, info: DatasetInfo, place: Place, train: bool, *, augment: bool = False
+        self, info: DatasetInfo, location: Location, train: bool, *, augment: bool = False
     ) -> None:
-        super().__init__(info, place, train)
+        super().__init__(info, location, train)
         steps = [transforms.ToTensor(), transforms.Normalize(info.mean, info.std)]
         if augment:
             random_steps = [
@@ -54,15 +55,15 @@ class IdxStorage(StoredSplit):
             steps = [*random_steps, *steps]
         try:
             self._dataset = datasets.MNIST(
-                str(place.root), train=train, transform=transforms.Compose(steps)
+                str(location.root), train=train, transform=transforms.Compose(steps)
             )
             if len(self._dataset.data) != len(self._dataset.targets):
                 raise ValueError("images and labels do not belong together")
         except Exception as error:
             # torchvision raises whatever its parser stumbles over; this raises an error that names
             # the file.
-            read_split(place.root, train)
-            raise self._unusable(f"torchvision cannot read {place.root} ({error})") from error
+            read_split(location.root, train)
+            raise self._unusable(f"torchvision cannot read {location.root} ({error})") from error
         self.labels = self._dataset.targets
 
     def dataset(
@@ -92,10 +93,10 @@ class ImageFolderStorage(StoredSplit):
     pixels: Pixels = "normalised"
 
     def __init__(
-        self, info: DatasetInfo, place: Place, train: bool, *, augment: bool = False
+        self, info: DatasetInfo, location: Location, train: bool, *, augment: bool = False
     ) -> None:
-        super().__init__(info, place, train)
-        root = place.root / self._split
+        super().__init__(info, location, train)
+        root = location.root / self._split
         size = info.image_size
         if augment and train:
             crop = [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
@@ -105,8 +106,8 @@ class ImageFolderStorage(StoredSplit):
             [*crop, transforms.ToTensor(), transforms.Normalize(info.mean, info.std)]
         )
         # Raises what says what is wrong with the folders.
-        PhotosSource(info, place.root, train)
-        loader = _Loader(place)
+        PhotosSource(info, location.root, train)
+        loader = _Loader(location)
         # A small set has classes without a sample; its labels must still be those of the full set.
         self._dataset = datasets.ImageFolder(
             str(root), transform=to_input, loader=loader, allow_empty=True
@@ -135,7 +136,7 @@ class _Loader:
     file.
     """
 
-    place: Place
+    location: Location
     stopwatch: Stopwatch | None = None
 
     def __call__(self, path: str) -> Image.Image:
@@ -153,8 +154,8 @@ class _Loader:
         try:
             begun = perf_counter()
             with Path(path).open("rb") as file:
-                if self.place.throttle is not None:
-                    self.place.reading(os.fstat(file.fileno()).st_size, 1)
+                if self.location.throttle is not None:
+                    self.location.reading(os.fstat(file.fileno()).st_size, 1)
                 source: BinaryIO | TimedFile = file
                 if self.stopwatch is not None:
                     self.stopwatch.wait("read")

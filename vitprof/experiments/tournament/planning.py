@@ -18,16 +18,23 @@ import psutil
 
 from vitprof import formats
 from vitprof.analysis.tournament.entries import trial_key
-from vitprof.config import KNOBS, PARTS, RunConfig, bounds, catalog, own_script
+from vitprof.config import (
+    KNOBS,
+    PARTS,
+    RunConfig,
+    bounds,
+    own_script,
+)
 from vitprof.config.availability import Machine, availability
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.config.varied import NEED_WORKERS, Value, setting_words
+from vitprof.datasets import catalog
 from vitprof.errors import ConfigError, StoreError
-from vitprof.experiments import conversion
 from vitprof.experiments.headroom_runs import why_no_cold
+from vitprof.experiments.script_data import plans
 from vitprof.jobs import command, trial_folder
 from vitprof.jobs.runners import Runner
 from vitprof.names import MASKED, masked_command, tamed_name
@@ -284,7 +291,7 @@ def start_trial(
     script = _own(spec)
     setting = planned.setting or own_script.OwnSetting(own_script.UNCHANGED)
     loader = script.loader or {}
-    stored = conversion.stored_as(script, setting)
+    stored = plans.stored_as(script, setting)
     cache_bytes = None
     if setting.keeps_samples:
         cache_bytes = int(psutil.virtual_memory().available * CACHE_SHARE)
@@ -307,7 +314,7 @@ def start_trial(
 
     def start(log: Path) -> Runner:
         if stored is not None and stored["cold"]:
-            conversion.forget(Path(stored["folder"]))
+            plans.forget(Path(stored["folder"]))
         return command.TrialRunner(trial, log, changes)
 
     return start

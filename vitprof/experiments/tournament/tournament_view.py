@@ -30,12 +30,13 @@ from vitprof.analysis.tournament.entries import (
     over_whole_epochs,
 )
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
-from vitprof.config import PARTS, accelerators, catalog, estimates
+from vitprof.config import PARTS, accelerators, estimates
 from vitprof.config.own_script import UNCHANGED
 from vitprof.config.parts import THROTTLED, prepared_as
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.config.varied import STORAGE
+from vitprof.datasets import catalog
 from vitprof.errors import ConfigError, StoreError
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan
 from vitprof.experiments.trials import Progress

@@ -16,9 +16,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vitprof.config import RunConfig, catalog, strategies
+from vitprof.config import RunConfig, strategies
 from vitprof.config.parts import LOADERS, STORAGES, TRANSFERS
 from vitprof.config.resolve import resolve
+from vitprof.datasets import catalog
 from vitprof.errors import ConfigError
 from vitprof.export.code.source import (
     FORMS,

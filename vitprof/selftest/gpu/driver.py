@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitprof.config.catalog import by_name
+from vitprof.choices import by_name
 from vitprof.errors import DeviceError, JobStopped, VitprofError, one_line
 from vitprof.experiments.trials import OnProgress, Progress, Stop, ignore, never
 from vitprof.home import temporary_prefix

@@ -9,9 +9,10 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.config import RunConfig, catalog, parts
+from vitprof.config import RunConfig, parts
 from vitprof.config.availability import why_unavailable
 from vitprof.config.strategies import STRATEGIES, strategy
+from vitprof.datasets import catalog
 from vitprof.errors import VitprofError, one_line
 from vitprof.experiments.trials import Trial, job_manager, never, run_trials
 from vitprof.recording.columns import DELAYED_STAGES

@@ -28,7 +28,7 @@ from vitprof.analysis.timing.utilisation import (
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, gap_notes, live_figure
 from vitprof.charts.style import NEUTRAL
-from vitprof.config import accelerators, catalog, own_script
+from vitprof.config import accelerators, models, own_script
 from vitprof.cores import job_cores
 from vitprof.jobs import scheduling
 from vitprof.ui import resources, widgets
@@ -202,7 +202,7 @@ def set_up(run: store.StoredRun) -> str:
     else:
         trained = f"trained on {where}"
         if not own:
-            trained = f"{catalog.model_words(config.model)}, {config.precision} on {where}"
+            trained = f"{models.model_words(config.model)}, {config.precision} on {where}"
         n_ranks = int(run.environment.get("world_size") or 1)
         if n_ranks > 1:
             trained += f", rank {run.environment.get('rank', 0)} of {n_ranks}"

@@ -129,11 +129,11 @@ def draw_verdict(run: store.StoredRun) -> None:
 
 CHARTED_STEPS = 100_000
 """Steps at most for the chart on the first tab: a page of more would open later for it."""
-Look = Literal["red", "orange", "green", "blue", "gray"]
-SLOW: dict[str, Look] = {"input-bound": "red", "moderately input-bound": "orange"}
+ChipColour = Literal["red", "orange", "green", "blue", "gray"]
+SLOW: dict[str, ChipColour] = {"input-bound": "red", "moderately input-bound": "orange"}
 
 
-def _chip_colour(chip: rendering.Chip, verdict: Verdict) -> Look:
+def _chip_colour(chip: rendering.Chip, verdict: Verdict) -> ChipColour:
     """Returns the colour of a chip: that of idle time says how much of it there is."""
     if chip.about == "idle":
         return SLOW.get(verdict.kind, "green")

@@ -17,14 +17,15 @@ from vitprof.config import (
     PARTS,
     RunConfig,
     accelerators,
-    catalog,
     estimates,
+    models,
     strategies,
 )
 from vitprof.config.availability import Availability, availability
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
+from vitprof.datasets import catalog
 from vitprof.errors import ConfigError
 from vitprof.jobs.scheduling import ahead_of_a_new_run
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
@@ -236,10 +237,10 @@ def _parts(plan: strategies.Strategy, info: catalog.DatasetInfo, fresh: bool) ->
 def _model(info: catalog.DatasetInfo) -> None:
     values = widgets.settings()
     widgets.choice(
-        "model", list(catalog.MODELS), show=lambda name: catalog.MODELS[name].title, typed=True
+        "model", list(models.MODELS), show=lambda name: models.MODELS[name].title, typed=True
     )
     widgets.choice("precision", CHOICES["precision"])
-    widgets.number("image_size", hint=f"the model's, {catalog.MODELS[values['model']].image_size}")
+    widgets.number("image_size", hint=f"the model's, {models.MODELS[values['model']].image_size}")
     widgets.toggle("compile")
     if values["compile"]:
         widgets.choice(
@@ -256,12 +257,12 @@ def _names() -> dict[str, list[str]]:
     named: dict[str, Any] = {
         "strategy": strategies.STRATEGIES,
         "dataset": catalog.DATASETS,
-        "model": catalog.MODELS,
+        "model": models.MODELS,
     }
     model = widgets.settings()["model"]
     library, _, _ = model.partition(":")
-    if library in catalog.MODEL_LIBRARIES:  # it was typed
-        named["model"] = [*catalog.MODELS, model]
+    if library in models.MODEL_LIBRARIES:  # it was typed
+        named["model"] = [*models.MODELS, model]
     return {kind: list(names) for kind, names in {**named, **PARTS_BY_KIND}.items()}
 
 
@@ -414,7 +415,7 @@ def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
 
 def resized(info: catalog.DatasetInfo) -> str:
     values = widgets.settings()
-    wanted = values["image_size"] or catalog.MODELS[values["model"]].image_size
+    wanted = values["image_size"] or models.MODELS[values["model"]].image_size
     if wanted == info.image_size:
         return ""
     return f"model {values['model']} takes {wanted} px: the device resizes the images of {info.image_size} px"

@@ -15,11 +15,12 @@ from vitprof.config import (
     PARTS,
     RunConfig,
     bounds,
-    catalog,
+    models,
     strategies,
     tournament_spec,
 )
 from vitprof.config.varied import read_numbers
+from vitprof.datasets import catalog
 from vitprof.errors import ConfigError
 from vitprof.ui import device_field, resources
 from vitprof.ui.texts import escaped
@@ -57,7 +58,7 @@ def draw_job() -> None:
                 help=help_of("n_images"),
             )
     with middle:
-        _pick("model", list(catalog.MODELS), lambda name: catalog.MODELS[name].title)
+        _pick("model", list(models.MODELS), lambda name: models.MODELS[name].title)
     with right:
         if values["device"] == "auto" and DEVICE not in st.session_state and not resources.gpus():
             values["device"] = "simulated:h100"  # on the CPU strategies hardly differ
@@ -347,7 +348,7 @@ def reject_unusable() -> str:
     """Resets the sidebar's settings that the form cannot show; returns the message that says so, ""
     for none.
     """
-    named = {"dataset": list(catalog.DATASETS), "model": list(catalog.MODELS)}
+    named = {"dataset": list(catalog.DATASETS), "model": list(models.MODELS)}
     with_options: dict[str, list[str]] = {}
     checked: list[str] = []
     for name in ("dataset", "model", "n_images", "device", "batch_size"):

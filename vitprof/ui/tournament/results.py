@@ -23,7 +23,7 @@ from vitprof.analysis.tournament.recommend import (
 )
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
-from vitprof.config import RunConfig, catalog, own_script, strategies
+from vitprof.config import RunConfig, models, own_script, strategies
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
@@ -102,7 +102,7 @@ def _draw_title(now: TournamentState) -> None:
         )
     lasts = _length_words(spec.base)
     if spec.script is None:
-        what = f"{spec.base.dataset}, {catalog.model_words(spec.base.model)} on {spec.base.device}"
+        what = f"{spec.base.dataset}, {models.model_words(spec.base.model)} on {spec.base.device}"
     else:
         what = title_words(spec.script, spec.base.steps)
     cut = "; settings that are clearly too slow are cut short" if spec.early_stop else ""

@@ -14,8 +14,8 @@ from vitprof import errors, formats, home
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig, availability, bounds, estimates, tournament_spec
 from vitprof.config.accelerators import accelerator
-from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES
+from vitprof.datasets.catalog import DatasetInfo, dataset_info
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
 from vitprof.names import cut_name
 from vitprof.store import RunGroup, RunQuery, RunStore

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from vitprof.watch.core.log import WERE_DROPPED, EventLog
 from vitprof.watch.core.loop import Checkpoint, Step, Steps, Walk
-from vitprof.watch.core.timeline import Entry, Thread, Threads, at_s, before_pending
+from vitprof.watch.core.timeline import Thread, Threads, TimelineEntry, at_s, before_pending
 from vitprof.watch.core.training import (
     Requests,
     Training,
@@ -152,7 +152,7 @@ class _Followed:
         self._trainer = trainer
         self._thread = thread
         self._begin = Checkpoint(last_epoch=epoch)
-        self._entries: list[Entry] = []
+        self._entries: list[TimelineEntry] = []
         self._requests = Requests()
         self._n_counted = 0
         """Entries whose requests are counted."""
@@ -168,11 +168,11 @@ class _Followed:
     def n_kept(self) -> int:
         return len(self._entries)
 
-    def entries_of(self, thread: int) -> Sequence[Entry]:
+    def entries_of(self, thread: int) -> Sequence[TimelineEntry]:
         """Returns what it did since the last step that was given out, if it is this thread."""
         return self._entries if thread == self._trainer.thread else ()
 
-    def add(self, entries: Iterable[Entry], trainer: TrainingThread) -> None:
+    def add(self, entries: Iterable[TimelineEntry], trainer: TrainingThread) -> None:
         """Adds what it did next. `trainer`: it by now, with other helpers, maybe."""
         self._trainer = trainer
         self._entries.extend(entries)

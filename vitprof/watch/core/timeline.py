@@ -121,7 +121,7 @@ class Work:
     """When the backward pass had ended, once that is known; NaN for all else."""
 
 
-Entry = Fetch | Work
+TimelineEntry = Fetch | Work
 BACKWARD, STEPPED = Kind.BACKWARD, Kind.STEPPED
 """Looked up once: of an enum's class that takes as long as to make a small object."""
 KINDS = frozenset(map(int, Kind))
@@ -213,8 +213,8 @@ class Thread:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._entries: list[Entry] = []
-        self._latest: Entry | None = None
+        self._entries: list[TimelineEntry] = []
+        self._latest: TimelineEntry | None = None
         """The last entry, whoever has taken it."""
         self.first_s: dict[Kind, float] = {}
         """When it did each kind of work for the first time."""
@@ -275,7 +275,7 @@ class Thread:
             Kind.FINISHED: lambda at_s, *_: self._work(Work(Kind.FINISHED, at_s, 0)),
         }
 
-    def take(self) -> list[Entry]:
+    def take(self) -> list[TimelineEntry]:
         """Removes and returns what it did since the last call. A request among it may still be pending."""
         entries = self._entries
         self._entries = []
@@ -290,7 +290,7 @@ class Thread:
         """Returns how many entries were not taken."""
         return len(self._entries)
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: TimelineEntry) -> None:
         self._latest = entry
         self._entries.append(entry)
 
@@ -461,12 +461,12 @@ class Thread:
         self._add(fetch)
 
 
-def at_s(entry: Entry) -> float:
+def at_s(entry: TimelineEntry) -> float:
     """Returns when an entry happened, or began."""
     return entry.requested_s if isinstance(entry, Fetch) else entry.at_s
 
 
-def before_pending(entries: Sequence[Entry]) -> int:
+def before_pending(entries: Sequence[TimelineEntry]) -> int:
     """Returns how many entries come before a request that is pending: it may get a batch, or find the
     iteration over."""
     for number in reversed(range(len(entries))):

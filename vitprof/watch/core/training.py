@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vitprof.watch.core.log import EventLog, row_of
-from vitprof.watch.core.timeline import Entry, Fetch, Thread, Threads, Work, at_s
+from vitprof.watch.core.timeline import Fetch, Thread, Threads, TimelineEntry, Work, at_s
 from vitprof.watch.events import Kind
 
 REGULAR_FRAC = 0.8
@@ -42,14 +42,14 @@ class Training:
     thread: int
     update: Kind | None
     """See `TrainingThread`."""
-    entries: Sequence[Entry] = field(repr=False)
+    entries: Sequence[TimelineEntry] = field(repr=False)
     """The thread's timeline, with the updates of threads that fetch nothing."""
     feeding: frozenset[int] = frozenset()
     """The loaders whose batches it trains on."""
     others: frozenset[int] = frozenset()
     """Other threads that train."""
 
-    def is_update(self, entry: Entry) -> bool:
+    def is_update(self, entry: TimelineEntry) -> bool:
         """Returns whether an entry of the timeline changes the parameters."""
         return isinstance(entry, Work) and entry.kind is self.update
 
@@ -125,7 +125,7 @@ def _thread_that_trains(threads: Mapping[int, Thread], updating: Sequence[int]) 
     return max([*updating, *threads], key=lambda number: threads[number].n_passes)
 
 
-def take_entries(threads: Mapping[int, Thread], trainer: TrainingThread) -> list[Entry]:
+def take_entries(threads: Mapping[int, Thread], trainer: TrainingThread) -> list[TimelineEntry]:
     """Returns what the thread that trains has done since the last call, with the work of its helpers."""
     entries = threads[trainer.thread].take()
     if trainer.helpers:
@@ -147,7 +147,7 @@ class Requests:
         self._since: list[LoaderRequest] = []
         """Those since the last update."""
 
-    def add(self, entries: Iterable[Entry], trainer: TrainingThread) -> None:
+    def add(self, entries: Iterable[TimelineEntry], trainer: TrainingThread) -> None:
         """Adds what the thread that trains did next."""
         since = self._since
         update = trainer.update

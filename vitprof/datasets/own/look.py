@@ -1,0 +1,192 @@
+"""A look at a user's own data set before a run: how many samples of what kind, and what in them is
+in the way.
+"""
+
+import io
+import os
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from PIL import Image, UnidentifiedImageError
+
+from vitprof.cores import job_cores
+from vitprof.datasets.own import specs
+from vitprof.datasets.own.listing import ListedSample, Listing
+from vitprof.datasets.own.readers import open_spec
+from vitprof.datasets.own.registry import LookReport, OwnSet
+from vitprof.errors import JobStopped, one_line
+
+SAMPLED = 300
+"""Samples that are opened; all with `full`."""
+SEED = 1
+"""Of the choice of these: two looks at the same samples see the same."""
+SIDES = (224, 192, 160, 128, 96, 64, 32)
+"""Sides of a crop: the largest that most images have."""
+ROTATED = 0x0112
+"""EXIF's tag for the orientation; 1 is upright."""
+MODES = {
+    "L": "grey",
+    "RGB": "RGB",
+    "CMYK": "CMYK",
+    "P": "palette",
+    "RGBA": "transparent",
+    "LA": "transparent",
+}
+
+
+def look(
+    name: str,
+    text: str,
+    *,
+    full: bool = False,
+    allowed: Sequence[Path] | None = None,
+    progress: Callable[[float, str], object] = lambda done, words: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> LookReport:
+    """Opens samples of what `text` names, which gets the name `name`.
+
+    Raises `ConfigError` and `JobStopped`.
+    """
+    progress(0.0, f"listing {text}")
+    with closing(open_spec(text, allowed)) as found:
+        seen = _look(name, text, found, full, progress, stop)
+    return replace(seen, own=replace(seen.own, below=os.pathsep.join(map(str, allowed or ()))))
+
+
+Progress = Callable[[float, str], object]
+
+
+def _look(
+    name: str, text: str, found: Listing, full: bool, progress: Progress, stop: Callable[[], bool]
+) -> LookReport:
+    order: Sequence[int] = range(len(found.samples))
+    if not full and len(order) > SAMPLED:
+        # In order: containers keep a group of samples in memory and read the next one when it is
+        # due.
+        order = sorted(random.Random(SEED).sample(order, SAMPLED))
+    seen = []
+    threads = job_cores() if found.in_place else found.threads
+    with ThreadPoolExecutor(threads, "vitprof-look") as pool:
+        for at, one in enumerate(pool.map(lambda at: _opened(found, found.samples[at]), order)):
+            seen.append(one)
+            if stop():
+                pool.shutdown(cancel_futures=True)
+                raise JobStopped("stopped while looking at the data set")
+            progress((at + 1) / len(order), f"opened {at + 1:,} of {len(order):,} samples")
+    good = [one for one in seen if not one.wrong]
+    if not good:
+        raise specs.wrong(
+            text, f"none of {len(seen):,} samples can be read; the first: {seen[0].wrong}"
+        )
+    sides = sorted(one.side for one in good)
+    # Three of four images are at least as large as the crop: the others are scaled up.
+    lower_quartile = sides[len(sides) // 4]
+    image_size = next((side for side in SIDES if lower_quartile >= side), SIDES[-1])
+    n_train = sum(sample.train for sample in found.samples)
+    n_bytes = round(sum(one.n_bytes for one in good) / len(good) * len(found.samples))
+    modes = Counter(MODES.get(one.mode, "of 16 bits or more") for one in good)
+    own = OwnSet(
+        name=name,
+        spec=absolute(text),
+        n_train=n_train,
+        n_test=len(found.samples) - n_train,
+        classes=len(found.classes),
+        image_size=image_size,
+        n_bytes=n_bytes,
+        stamp=_stamp(found, specs.parse(text)),
+    )
+    return LookReport(
+        own=own,
+        opened=len(seen),
+        formats=dict(Counter(one.format for one in good).most_common()),
+        modes=dict(modes.most_common()),
+        widths=(sides[0], round(median(sides)), sides[-1]),
+        rotated=sum(one.rotated for one in good),
+        unreadable=tuple(one.wrong for one in seen if one.wrong),
+        notes=tuple(found.notes),
+        read_ms=1e3 * median(one.read_s for one in good),
+    )
+
+
+def _stamp(found: Listing, spec: specs.Spec) -> str:
+    """Returns a text that changes with the samples: from their number and classes, and size and
+    time of each file.
+    """
+    stamp = zlib.crc32(repr((len(found.samples), found.classes)).encode())
+    files: list[Any] = [spec.path]
+    if found.in_place:
+        files = [sample.key for sample in found.samples]
+    for path in files:
+        # A module, a URL and a pattern of shards are no files here.
+        with suppress(OSError):
+            seen = os.stat(path)
+            stamp = zlib.crc32(f"{seen.st_size},{seen.st_mtime_ns};".encode(), stamp)
+    return f"{stamp:08x}"
+
+
+def absolute(text: str) -> str:
+    """Returns a spec with its path from the root, as it is kept. Raises `ConfigError`."""
+    spec = specs.parse(text)
+    if spec.kind == "python":
+        return f"{spec.path}:{spec.options['function']}"
+    kept = f"{spec.kind}:{spec.path}"
+    query = text.partition("?")[2]
+    if query:
+        kept += f"?{query}"
+    return kept
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What was seen of one sample."""
+
+    n_bytes: int = 0
+    read_s: float = 0.0
+    side: int = 0
+    """Pixels of the shorter side."""
+    format: str = ""
+    mode: str = ""
+    """Pillow's mode, a key of `MODES` or one of more bits."""
+    rotated: bool = False
+    wrong: str = ""
+    """Why it cannot be read, in one line; "" where it can."""
+
+
+def _opened(found: Listing, sample: ListedSample) -> _Opened:
+    begun = perf_counter()
+    try:
+        data = found.read(sample.key)
+        read_s = perf_counter() - begun
+        with Image.open(io.BytesIO(data)) as image:
+            rotated = image.getexif().get(ROTATED, 1) != 1
+            image.load()
+            side = min(image.size)
+            kind = str(image.format)
+            mode = image.mode
+    except Exception as error:  # decoders raise whatever they stumble over
+        return _Opened(wrong=f"{named(sample)}: {_reason(error, found, sample)}")
+    return _Opened(len(data), read_s, side, kind, mode, rotated)
+
+
+def named(sample: ListedSample) -> str:
+    """Returns a sample's path, or its key in a container."""
+    if isinstance(sample.key, bytes):
+        return sample.key.decode("utf-8", "replace")
+    return str(sample.key)
+
+
+def _reason(error: Exception, found: Listing, sample: ListedSample) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        if found.in_place and Path(sample.key).stat().st_size == 0:
+            return "it is empty"
+        return "it is not an image"
+    return one_line(error)

@@ -1,1 +1,0 @@
-"""The data sets' own samples: made or downloaded, checked, and read (`datasets`)."""
