@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.rank_report import Ranks, too_little_of_rank_0
+from vitprof.analysis.rank_report import Ranks, late_ranks, too_little_of_rank_0
 from vitprof.analysis.stragglers import NAMES, OWN, ranks_of
 from vitprof.recording.verdict import NoVerdict
 
@@ -76,6 +76,10 @@ def found(**changed: Any) -> Ranks:
 def test_a_chronic_straggler_is_named_by_its_cause(changed: dict[str, Any], cause: str) -> None:
     seen = found(**changed)
     assert (seen.straggler, seen.cause, seen.wandering) == (2, cause, False)
+    late = late_ranks({"ranks": seen.to_dict()})
+    assert late is not None
+    assert (late.ranks, late.cause) == ((2,), cause)
+    assert (late.frac, late.low, late.high) == (seen.saves.value, seen.saves.low, seen.saves.high)
     assert 0 < seen.saves.low < seen.saves.value < seen.saves.high < 1
     assert seen.figures[2].waits_for_others_frac < 0.01
     assert min(f.waits_for_others_frac for f in seen.figures if f.rank != 2) > 0.1
@@ -103,6 +107,7 @@ def test_what_it_saves_is_what_it_holds_up() -> None:
 def test_no_straggler_is_named_where_there_is_none(n_ranks: int, seed: int) -> None:
     seen = found(n_ranks=n_ranks, seed=seed)
     assert (seen.straggler, seen.wandering, seen.why_not) == (None, False, "")
+    assert late_ranks({"ranks": seen.to_dict()}) is None
     assert "no rank clearly holds up the others" in seen.sentences[0]
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from vitprof import formats
 from vitprof.analysis.arrays import Interval
-from vitprof.recording.verdict import NoVerdict, NoVerdictReason
+from vitprof.recording.verdict import LateRanks, NoVerdict, NoVerdictReason
 
 HEAVIER = 1.1
 """From this ratio of what ranks were given (numbers of the largest tensor, or samples) one has heavier data."""
@@ -264,6 +264,18 @@ def unknown_waits(facts: Mapping[str, Any], n_steps: int) -> NoVerdict | None:
     if unknown <= RARELY * n_steps:
         return None
     return NoVerdict("collective_in_loader", n=unknown)
+
+
+def late_ranks(facts: Mapping[str, Any]) -> LateRanks | None:
+    """Returns which ranks the others wait for, of a run's facts; None where there are none."""
+    ranks = facts.get("ranks")
+    if not ranks or ranks["why_not"]:
+        return None
+    if ranks["straggler"] is None and not ranks["wandering"]:
+        return None
+    held_up = [math.nan if share is None else share for share in ranks["saves"]]
+    late = () if ranks["wandering"] else tuple(ranks["stragglers"])
+    return LateRanks(late, ranks["cause"], *held_up)
 
 
 RANKS_DIFFER_FRAC = 0.05

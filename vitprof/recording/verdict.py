@@ -164,6 +164,22 @@ class OtherPrograms:
 
 
 @dataclass(frozen=True)
+class LateRanks:
+    """The ranks of a distributed job that the others wait for (`analysis.rank_report`)."""
+
+    ranks: tuple[int, ...]
+    """Their numbers; empty where another one is last each time."""
+    cause: str
+    """input, heavier data, compute, between steps, or machine; empty where it changes."""
+    frac: Figure
+    """Share of the time that the others wait for them."""
+    low: Figure
+    """Lower end of its 95% interval."""
+    high: Figure
+    """Upper end of its 95% interval."""
+
+
+@dataclass(frozen=True)
 class Gain:
     """How many times as fast the job would be if data were free, with its 95% interval."""
 
@@ -229,6 +245,8 @@ class Verdict:
     """Its name, where `device` is "untested"."""
     n_ranks: int = 1
     """Ranks of the job; the figures are those of rank 0."""
+    late_ranks: LateRanks | None = None
+    """The ranks that the others wait for; None where there are none, or it cannot be told."""
     replay: str = ""
     """Where batches were kept in a run that replays them and loads nothing: device or host."""
     idle_frac: Figure = math.nan

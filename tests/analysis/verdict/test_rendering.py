@@ -21,6 +21,7 @@ from vitprof.config.resolve import resolve, run_name
 from vitprof.recording.verdict import (
     Advice,
     Gain,
+    LateRanks,
     NoVerdict,
     NoVerdictReason,
     OtherPrograms,
@@ -165,6 +166,23 @@ def test_what_is_shown_follows_from_the_fields_alone() -> None:
     copies = dataclasses.replace(CPU_JOB, copies_included=True, other_programs=None)
     assert render(copies).chips[0].words == "idle for data and copies 50%"
     assert render(copies).chips[-1].words == "about 2.00x with free data"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ((1,), "rank 1 holds up the others 30%"),
+        ((1, 3), "ranks 1, 3 hold up the others 30%"),
+        ((), "the last rank, another one each time, holds up the others 30%"),
+    ],
+)
+def test_ranks_that_hold_up_the_others_are_a_figure_of_any_verdict(
+    ranks: tuple[int, ...], words: str
+) -> None:
+    late = LateRanks(ranks, "compute", 0.3, 0.25, 0.35)
+    verdict = dataclasses.replace(CPU_JOB, kind="not input-bound", n_ranks=4, late_ranks=late)
+    assert render(verdict).chips[-1].words == words
+    assert Verdict.from_dict(verdict.to_dict()).late_ranks == late
 
 
 def test_the_advised_numbers_of_workers_are_fields() -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 from vitprof.analysis import intervals, thresholds
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.formats import count, number, percent, seconds
-from vitprof.recording.verdict import Advice, NoVerdict, Verdict
+from vitprof.recording.verdict import Advice, LateRanks, NoVerdict, Verdict
 
 LONG_FIRST_S = 0.5
 """Wait for the first batch of the only epoch, in seconds, from which it is named where it would
@@ -46,7 +46,7 @@ CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
 class Chip:
     """A figure of a verdict in a few words."""
 
-    about: Literal["idle", "cause", "gain"]
+    about: Literal["idle", "cause", "gain", "ranks"]
     """What the figure is."""
     words: str
     """The figure: "idle for data 80%"."""
@@ -61,7 +61,8 @@ class VerdictText:
     sentences: tuple[str, ...]
     """What was found, the most important first; each ends with a full stop."""
     chips: tuple[Chip, ...]
-    """The idle time, its cause, and what a fix gains; none where there is no verdict."""
+    """The idle time, its cause, what a fix gains, and ranks that hold up the others; none where
+    there is no verdict."""
 
     @property
     def whole(self) -> str:
@@ -112,7 +113,19 @@ def _chips(verdict: Verdict) -> tuple[Chip, ...]:
         if others is not None and others.slow_training_too:
             words += " while other programs run"
         found.append(Chip("gain", words))
+    if verdict.late_ranks is not None:
+        found.append(Chip("ranks", _late_ranks(verdict.late_ranks)))
     return tuple(found)
+
+
+def _late_ranks(late: LateRanks) -> str:
+    """Returns which ranks hold up the others, in a few words: "rank 1 holds up the others 30%"."""
+    who = "the last rank, another one each time, holds"
+    if len(late.ranks) == 1:
+        who = f"rank {late.ranks[0]} holds"
+    elif late.ranks:
+        who = f"ranks {', '.join(map(str, late.ranks))} hold"
+    return f"{who} up the others {percent(late.frac)}"
 
 
 # What the device waited for.

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vitprof.analysis import arrays, thresholds
+from vitprof.analysis import arrays, rank_report, thresholds
 from vitprof.analysis.signatures import find_signatures
 from vitprof.analysis.signatures.resources import free_cores, waiting_frac
 from vitprof.analysis.timing.gaps import RunGaps
@@ -47,6 +47,7 @@ def judge(
         device=evidence.device,
         device_name=str(facts.get("untested_device") or ""),
         n_ranks=int(facts.get("world_size") or 1),
+        late_ranks=rank_report.late_ranks(facts),
         replay=config.replay or "",
         signatures=find_signatures(evidence.trace),
         n_steps=evidence.trace.n_steady,
