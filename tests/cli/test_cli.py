@@ -96,7 +96,7 @@ SCRIPT = "-- python -c pass"
         ("tournament --strategies memory --workers 8..0", "--workers 8..0: 8..0 ends before it"),
         (
             "tournament --strategies workers --vary workers=0..512",
-            "--vary workers=0..512: workers: 0..512 makes 513 numbers, and 100 are allowed: give a larger step, as",
+            "--vary workers=0..512: 0..512 makes 513 numbers, and 100 are allowed: give a larger step, as",
         ),
         (
             "tournament --strategies workers --vary decode_cache=ram",

@@ -116,6 +116,9 @@ def test_of_a_log_that_is_not_whole_there_is_no_verdict(call: Call, tmp_path: Pa
     lines = call("replay", str(tmp_path / "log"))[1].splitlines()
     assert lines[0].startswith("no verdict: a hook of vitprof's failed (TypeError), ")
     assert told("replay", call("replay", str(tmp_path / "log"), "--json")[1])["verdict"] is None
+    (tmp_path / "log").write_text(whole[: len(whole) * 2 // 3].rstrip("\n"))
+    lines = call("replay", str(tmp_path / "log"))[1].splitlines()
+    assert lines[0].startswith("no verdict: the file ends in the middle of a line, ")
 
 
 def test_of_two_threads_that_train_there_is_no_advice(call: Call) -> None:

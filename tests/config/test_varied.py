@@ -100,12 +100,12 @@ def test_name_and_values(text: str, name: str, values: tuple[Value, ...]) -> Non
         ("speed=1", "give NAME=VALUE,VALUE; names are workers"),
         ("workers", "give values, such as workers=0,2,4 or 0..8"),
         ("batch_size=,", "give values, such as batch_size=2,4,8 or 2..64:x2"),
-        ("workers=2,x", "workers: x is no number"),
-        ("prefetch_factor=0..4", "prefetch_factor: 0 is out of bounds"),
-        ("pin_memory=yes", "pin_memory: yes is not possible; it is on or off"),
+        ("workers=2,x", "x is no number"),
+        ("prefetch_factor=0..4", "0 is out of bounds"),
+        ("pin_memory=yes", "yes is not possible; it is on or off"),
         ("start_method=thread", "it is one of fork, forkserver, spawn"),
         ("decode_cache=disk", "it is one of off, ram"),
-        ("pin_memory=on,on", "pin_memory: on is given twice"),
+        ("pin_memory=on,on", "on is given twice"),
     ],
 )
 def test_what_cannot_be_varied_is_said(text: str, said: str) -> None:

@@ -213,7 +213,7 @@ def test_headroom_travels_with_its_run(store: RunStore, other: RunStore) -> None
         add_run(other, n=5, group_key=RunGroup("headroom", run_id).key, role=role) for role in "AB"
     ]
     came = import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id])))
-    assert came.sentence == "1 run imported as run 2; measured for headroom: 2"
+    assert came.sentence == "1 run imported as run 2; 2 runs of headroom with them"
     groups = [("", ""), ("headroom:2", "A"), ("headroom:2", "B")]
     assert [(r.group_key, r.role) for r in (store.run(n) for n in (2, 3, 4))] == groups
     alone = import_bundle(store, io.BytesIO(bundle_bytes(other, anchors[:1])))

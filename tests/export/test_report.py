@@ -155,8 +155,13 @@ def test_several_runs_stand_side_by_side_with_what_makes_them_unlike(
     links = [a["href"] for tag, a in page.elements if tag == "a"]
     assert links == [f"#run-{run.id}", f"#run-{other.id}"]
     assert {f"run-{run.id}", f"run-{other.id}"} <= {a.get("id") for _, a in page.elements}
-    assert "2.00x" in page.said
     assert "The batch size differs" in page.said
+    in_its_note = 1
+    assert page.said.count("not comparable") == in_its_note + 1
+    settings = {"device": "simulated:5,0", "strategy": "workers", "workers": 2}
+    alike = store.run(add_run(store, n=40, wait_s=0.015, name="slower", **settings))
+    compared = parsed(html_report(store, [run, alike], now=NOW))
+    assert compared.said.count("not comparable") == in_its_note
 
 
 def test_headroom_is_in_it_where_it_was_measured(store: RunStore, run: StoredRun) -> None:

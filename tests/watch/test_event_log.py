@@ -87,7 +87,9 @@ def test_a_file_that_is_no_log_is_one_line(tmp_path: Path, content: bytes, said:
 def test_a_line_that_a_killed_writer_has_begun_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text('{"vitprof_events": 1}\n["left", 0, 1, 2]\n["stepped", 0.1')
-    assert [event.kind for event in read_event_log(path).events] == [Kind.LEFT]
+    log = read_event_log(path)
+    assert [event.kind for event in log.events] == [Kind.LEFT]
+    assert log.is_cut
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:

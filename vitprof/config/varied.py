@@ -65,7 +65,7 @@ def read_varied(text: str, names: Sequence[str]) -> tuple[str, tuple[Value, ...]
         _check_each_once(parts)
         return name, tuple(_read_name(name, value) for value in parts)
     except ValueError as error:
-        raise ConfigError("vary", text, f"{name}: {error}") from None
+        raise ConfigError("vary", text, str(error)) from None
 
 
 def read_numbers(text: str, allowed: bounds.Bounds) -> tuple[int, ...]:

@@ -168,7 +168,7 @@ class Imported:
         if own:
             parts.append(f"{formats.count(len(own), 'run')} imported as {_numbers(own)}")
         if helpers:
-            parts.append(f"measured for headroom: {helpers}")
+            parts.append(f"{formats.count(helpers, 'run')} of headroom with them")
         if already:
             parts.append(f"here already: {_numbers(already)}")
         if self.skipped:

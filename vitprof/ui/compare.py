@@ -96,7 +96,7 @@ def draw_caveats(runs: Sequence[StoredRun]) -> bool:
     own = any(own_script.is_own_script(run.config) for run in runs)
     if unfair and not own and not unfair & NOT_BY_TURNS:
         _draw_fair(runs)
-    return not unfair
+    return guard.is_fair(differences)
 
 
 def _draw_fair(runs: Sequence[StoredRun]) -> None:
@@ -371,10 +371,7 @@ COLUMNS: tuple[tables.TableColumn, ...] = (
 def draw_table(runs: Sequence[StoredRun], baseline: int | None, *, comparable: bool) -> None:
     """Draws a row for each run, and says which figures none of the runs has."""
     summaries = [run.summary or RunSummary() for run in runs]
-    gains = comparison.against(summaries, baseline)
-    if not comparable:
-        unlike = comparison.NOT_COMPARABLE
-        gains = [gain if gain.relation == "baseline" else unlike for gain in gains]
+    gains = comparison.against(summaries, baseline, fair=comparable)
     rows = list(zip(runs, gains, strict=True))
     with st.container(key="own-csv-compare"):  # the page has a CSV button with numbers in full
         shown = tables.draw(COLUMNS, rows, key="compare-table")

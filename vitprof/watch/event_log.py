@@ -76,6 +76,9 @@ def read_event_log(path: Path) -> EventLog:
             lines = _numbered(file)
             _check_header(path, next(lines, (1, None))[1])
             for number, line in lines:
+                if line is CUT:
+                    log.is_cut = True
+                    break
                 try:
                     _add(log, line)
                 except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -87,11 +90,16 @@ def read_event_log(path: Path) -> EventLog:
     return log
 
 
+CUT = object()
+"""Stands for a line that a killed writer has begun."""
+
+
 def _numbered(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
-    """Yields the lines with their numbers, None for one that is no JSON; without one that a killed
-    writer has begun."""
+    """Yields the lines with their numbers: None for one that is no JSON, `CUT` for a last one
+    without its end."""
     for number, text in enumerate(lines, 1):
         if not text.endswith("\n"):
+            yield number, CUT
             return
         try:
             yield number, json.loads(text)

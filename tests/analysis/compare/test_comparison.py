@@ -28,22 +28,24 @@ def summary(speed: float, half: float) -> RunSummary:
 
 
 def test_ratios_are_to_the_baseline_in_the_order_given_also_where_speeds_are_not_known() -> None:
-    fast, base, slow = against([summary(300, 10), summary(100, 5), summary(50, 1)], 1)
+    fast, base, slow = against([summary(300, 10), summary(100, 5), summary(50, 1)], 1, fair=True)
     assert fast.speed_up == pytest.approx(3)
     # by Zou and Donner: narrower than from end to end, as both are seldom at their worst
     assert 290 / 105 < fast.low == pytest.approx(2.827, abs=1e-3)
     assert 310 / 95 > fast.high == pytest.approx(3.188, abs=1e-3)
     assert (slow.speed_up, base.speed_up, base.low, base.high) == (pytest.approx(0.5), 1, 1, 1)
     assert [c.relation for c in (fast, base, slow)] == ["faster", "baseline", "slower"]
-    found = against([None, summary(50, 1), RunSummary(samples_per_s=100.0), RunSummary()], 1)
+    found = against(
+        [None, summary(50, 1), RunSummary(samples_per_s=100.0), RunSummary()], 1, fair=True
+    )
     assert [c.relation for c in found] == ["unknown", "baseline", "unknown", "unknown"]
     assert (found[2].speed_up, [math.isnan(c.speed_up) for c in found]) == (
         2,
         [True, False, False, True],
     )
     assert math.isnan(found[2].low)
-    assert {c.relation for c in against([summary(5, 1), None], 1)} == {"unknown"}
-    assert {c.relation for c in against([summary(5, 1)], None)} == {"unknown"}
+    assert {c.relation for c in against([summary(5, 1), None], 1, fair=True)} == {"unknown"}
+    assert {c.relation for c in against([summary(5, 1)], None, fair=True)} == {"unknown"}
     assert slowest([None, summary(9, 1), summary(5, 1), summary(5, 2), RunSummary()]) == 2
     assert slowest([None, RunSummary()]) is slowest([]) is None
 
@@ -55,7 +57,7 @@ def test_overlapping_intervals_are_undecided_and_within_5_percent_equal(
     half: float, speeds: Any, said: str
 ) -> None:
     """Also where the intervals lie apart: nobody would change a setting for it."""
-    _, *others = against([summary(speed, half) for speed in (100, *speeds)], 0)
+    _, *others = against([summary(speed, half) for speed in (100, *speeds)], 0, fair=True)
     assert {other.relation for other in others} == {said}
 
 

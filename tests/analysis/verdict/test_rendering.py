@@ -124,7 +124,9 @@ def test_a_verdict_of_an_older_version_is_told_as_it_was_then() -> None:
         "speed_up_measured": False,
     }
     verdict = Verdict.from_dict(stored)
-    assert verdict.gain == Gain(5.0, 4.0, 6.0, basis="estimate")
+    gain = verdict.gain
+    assert gain is not None
+    assert (gain.times, gain.low, gain.high, gain.basis) == (5.0, 4.0, 6.0, "estimate")
     text = render(verdict)
     assert text.headline == "Input-bound"
     assert text.sentences == ("The GPU is idle 80% of the time; try 4 workers.",)

@@ -47,17 +47,24 @@ def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
     return min(known)[1] if known else None
 
 
-def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> list[RunComparison]:
+def against(
+    summaries: Sequence[RunSummary | None], baseline: int | None, *, fair: bool
+) -> list[RunComparison]:
     """Returns each run's throughput relative to the run at position `baseline`, in the order
     given.
+
+    `fair`: whether the runs can be compared (`guard.is_fair`); otherwise none has a ratio.
     """
     base = summaries[baseline] if baseline is not None else None
-    return [
-        RunComparison(1.0, 1.0, 1.0, "baseline")
-        if at == baseline and s and s.samples_per_s > 0
-        else _compared(s, base)
-        for at, s in enumerate(summaries)
-    ]
+    compared = []
+    for at, summary in enumerate(summaries):
+        if at == baseline and summary and summary.samples_per_s > 0:
+            compared.append(RunComparison(1.0, 1.0, 1.0, "baseline"))
+        elif fair:
+            compared.append(_compared(summary, base))
+        else:
+            compared.append(NOT_COMPARABLE)
+    return compared
 
 
 def _compared(s: RunSummary | None, base: RunSummary | None) -> RunComparison:

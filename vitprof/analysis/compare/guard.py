@@ -114,6 +114,14 @@ def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
     return tuple(sorted(known, key=lambda caveat: caveat.level != "warning"))
 
 
+def is_fair(caveats: Sequence[Caveat]) -> bool:
+    """Returns whether runs with these caveats can be compared: what makes it unfair is at most what
+    may be under test.
+    """
+    unfair = {caveat.topic for caveat in caveats if caveat.level == "warning"}
+    return unfair <= set(UNDER_TEST)
+
+
 def _far_apart(
     topic: str,
     what: str,

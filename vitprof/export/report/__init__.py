@@ -76,11 +76,12 @@ def html_report(
         if len(runs) > 1:
             about = (run.id, run.config, run.environment, run.facts, run.summary)
             facts.append(guard.run_facts(*about, steps, telemetry))
+    caveats = guard.comparability(facts)
     overview = None
     if len(runs) > 1:
-        overview = _comparison(contents)
-    caveats = [caveat.sentence for caveat in guard.comparability(facts)]
-    return whole_page(contents, overview, caveats, now or dt.datetime.now(dt.UTC))
+        overview = _comparison(contents, fair=guard.is_fair(caveats))
+    differences = [caveat.sentence for caveat in caveats]
+    return whole_page(contents, overview, differences, now or dt.datetime.now(dt.UTC))
 
 
 def _contents(
@@ -270,11 +271,13 @@ def _headline(run: StoredRun) -> Table:
     return Table("Figures", ("figure", "value", "meaning"), tables.figures_in_words(run), note)
 
 
-def _comparison(contents: Sequence[Contents]) -> Table:
-    """Returns the table that compares runs, with one row for each."""
+def _comparison(contents: Sequence[Contents], *, fair: bool) -> Table:
+    """Returns the table that compares runs, with one row for each; without speed-ups where the runs
+    are unlike or were disturbed.
+    """
     rows: list[tuple[str, ...]] = []
     summaries = [c.run.summary for c in contents]
-    gains = comparison.against(summaries, comparison.slowest(summaries))
+    gains = comparison.against(summaries, comparison.slowest(summaries), fair=fair)
     for one, gain in zip(contents, gains, strict=True):
         s = one.run.summary or RunSummary()
         kind: str = one.verdict.kind if one.verdict else one.run.status
@@ -285,7 +288,9 @@ def _comparison(contents: Sequence[Contents]) -> Table:
         if math.isfinite(half):
             speed += f" ± {formats.percent(half / s.samples_per_s)}"
         speed_up = formats.NOT_AVAILABLE
-        if math.isfinite(gain.speed_up):
+        if gain.relation == "not comparable":
+            speed_up = gain.relation
+        elif math.isfinite(gain.speed_up):
             speed_up = f"{gain.speed_up:.2f}x"
             if gain.relation in ("equal", "undecided"):
                 speed_up += f", {gain.relation}"
@@ -322,7 +327,8 @@ def _comparison(contents: Sequence[Contents]) -> Table:
         # Without a GPU none has it.
         shown.remove(gpu_memory)
     note = (
-        "Speed-up: over the slowest run; equal where it is surely within 5%, undecided where 95% intervals overlap. "
+        "Speed-up: over the slowest run; equal where it is surely within 5%, undecided where 95% intervals overlap; "
+        "not comparable where the runs are unlike or were disturbed, as said below. "
         "~: extrapolated from the throughput."
     )
     return Table(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from vitprof.watch.events import Description, Event, Kind, Row
 
 WERE_DROPPED = "events were dropped, as nothing read them"
+ENDS_WITHIN_A_LINE = "the file ends in the middle of a line"
 
 
 @dataclass
@@ -17,6 +18,9 @@ class EventLog:
     descriptions: dict[int, Description] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     """In the order in which they were recorded: those of one thread are in the order of time."""
+    is_cut: bool = False
+    """Whether its file ends in the middle of a line: whoever wrote it was killed, or it was copied
+    in part."""
 
     def add(self, descriptions: Iterable[Description], rows: Iterable[Row]) -> None:
         """Adds what has arrived."""
@@ -34,7 +38,7 @@ class EventLog:
                 return f"a hook of vitprof's failed ({description.facts.get('error')})"
         if any(event.kind is Kind.DROPPED for event in self.events):
             return WERE_DROPPED
-        return ""
+        return ENDS_WITHIN_A_LINE if self.is_cut else ""
 
     @property
     def declares(self) -> bool:
