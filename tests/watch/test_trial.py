@@ -14,6 +14,7 @@ from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
+import torch
 
 from tests import ROOT
 from tests.watch.watching import Host, Told
@@ -191,6 +192,30 @@ def test_each_is_read_once_and_anew_in_a_worker(made: type[Numbers], asked: list
     assert type(copy) is KeptSamples
     copy[1]
     assert copy.asked == [*asked, 1], "a worker gets it empty"
+
+
+def test_samples_are_kept_by_a_single_index_alone() -> None:
+    """A sampler may yield whole batches as lists, or tensors: neither had a hash that says the same
+    again, and the TypeError was told as the script's."""
+    data = np.arange(8).reshape(4, 2)
+
+    class ByAny:
+        def __len__(self) -> int:
+            return len(data)
+
+        def __getitem__(self, index: Any) -> Any:
+            asked.append(index)
+            return data[index]
+
+    asked: list[Any] = []
+    kept = KeptSamples(ByAny(), 10_000)
+    for several in ([0, 2], slice(1, 3), np.array([3, 1]), ([0, 1], 1)):
+        for _ in range(2):
+            assert np.array_equal(kept[several], data[several])
+    assert len(asked) == 8, "several samples are another selection each time"
+    for one in (2, np.int64(2), torch.tensor(2), torch.tensor(2)):
+        assert np.array_equal(kept[one], data[2])
+    assert asked[8:] == [2], "the same sample, whatever type its number has"
 
 
 def test_what_does_not_fit_by_its_size_is_said_once_and_read_again(

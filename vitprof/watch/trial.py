@@ -174,27 +174,35 @@ class KeptSamples(Proxy):
         return len(self._vitprof_wrapped)
 
     def __getitem__(self, index: Any) -> Any:
-        if (kept := self._vitprof_kept.get(index, self)) is not self:
-            return kept
-        return self._keep(index, self._vitprof_wrapped[index])
+        key = _key_of(index)
+        if key in self._vitprof_kept:
+            return self._vitprof_kept[key]
+        return self._keep(key, self._vitprof_wrapped[index])
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
         """Returns the samples of a whole batch: PyTorch calls this method where a dataset has it."""
         get_batch = getattr(self._vitprof_wrapped, "__getitems__", None)
-        missing = [i for i in indices if i not in self._vitprof_kept]
-        new = {}
-        if get_batch is not None and missing:
-            new = {
-                i: self._keep(i, sample)
-                for i, sample in zip(missing, get_batch(missing), strict=True)
-            }
-        return [new[i] if i in new else self[i] for i in indices]
+        if get_batch is None:
+            return [self[index] for index in indices]
+        samples: list[Any] = [None] * len(indices)
+        missing = []
+        for at, index in enumerate(indices):
+            key = _key_of(index)
+            if key in self._vitprof_kept:
+                samples[at] = self._vitprof_kept[key]
+            else:
+                missing.append((at, key, index))
+        if missing:
+            read = get_batch([index for _, _, index in missing])
+            for (at, key, _), sample in zip(missing, read, strict=True):
+                samples[at] = self._keep(key, sample)
+        return samples
 
-    def _keep(self, index: Any, sample: Any) -> Any:
-        if self._vitprof_left > 0:
+    def _keep(self, key: Any, sample: Any) -> Any:
+        if key is not NOT_KEPT and self._vitprof_left > 0:
             self._vitprof_left -= n_bytes(sample) + SAMPLE_OVERHEAD
             if self._vitprof_left > 0:
-                self._vitprof_kept[index] = sample
+                self._vitprof_kept[key] = sample
             else:
                 n, of = (
                     len(self._vitprof_kept),
@@ -206,6 +214,29 @@ class KeptSamples(Proxy):
                     f"decode_cache=ram does not fit: {full}; the others are read again each time",
                 )
         return sample
+
+
+NOT_KEPT = object()
+"""Stands for an index by which nothing is kept."""
+
+
+def _key_of(index: Any) -> Any:
+    """Returns what a sample is kept by: its index, a number for an array or a tensor of one.
+
+    `NOT_KEPT` for what names several samples (a list, a slice, an array), as where the sampler makes
+    whole batches: another selection is drawn each time. Many of these have no hash, and a tensor has
+    that of the object.
+    """
+    n_dimensions = getattr(index, "ndim", None)
+    if n_dimensions is not None:
+        return NOT_KEPT if n_dimensions else index.item()
+    if isinstance(index, slice):
+        return NOT_KEPT
+    try:
+        hash(index)
+    except TypeError:
+        return NOT_KEPT
+    return index
 
 
 def n_bytes(value: Any) -> int:
