@@ -12,7 +12,7 @@ from tests.config.configs import legal_combinations
 from vitprof.analysis.verdict.advice import MAX_ADVICE, advise, apply
 from vitprof.analysis.verdict.advice_rules import Situation, advice_of_rules
 from vitprof.config import RunConfig
-from vitprof.config.own_script import own_config
+from vitprof.config.own_script import own_config, with_loader
 from vitprof.config.parts import LOADERS
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
@@ -457,3 +457,30 @@ def test_an_own_script_is_told_its_heaviest_transform() -> None:
         unknown.words
         == "transforms on the device, or those that are not random done once beforehand"
     )
+
+
+@pytest.mark.parametrize(
+    ("made_ms", "idle_ms", "is_advised"),
+    [
+        (12.0, 2.0, True),  # of two workers one each 6 ms, for 8 ms of work
+        (17.0, 2.0, False),  # one each 8.5 ms: they are too slow
+        (17.0, 8.8, False),  # and in a step of 10 ms that is mostly a wait they are much too slow
+    ],
+)
+def test_more_batches_are_kept_ready_where_the_workers_keep_up_with_the_work(
+    made_ms: float, idle_ms: float, is_advised: bool
+) -> None:
+    watched = {"dataset": "Images", "batch_size": 8, "num_workers": 2, "prefetch_factor": 2}
+    facts = {"watched": watched, "making": {"made_s": made_ms, "batches": 1000, "opened": 0}}
+    situation = Situation(
+        with_loader(own_config("script"), facts),
+        "read",
+        "input-bound",
+        facts=facts,
+        idle_ms=idle_ms,
+        step_ms=10.0,
+    )
+    found = [advice for advice in advise(situation) if "prefetch_factor" in advice.arguments]
+    assert bool(found) == is_advised
+    if found:
+        assert found[0].most_times == pytest.approx(10 / 8)

@@ -222,12 +222,17 @@ def _make_concurrently(s: advice_rules.Situation, loader: Mapping[str, Any]) -> 
 
 def _more_ready(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
     """Yields advice to keep more batches ready, where only some are made too slowly."""
-    few_ready = (s.config.prefetch_factor or 2) < MORE_READY
-    if few_ready and s.making_ms / workers < EVEN * s.step_ms:
+    if (s.config.prefetch_factor or 2) >= MORE_READY:
+        return
+    batch_ms = s.making_ms / workers
+    work_ms = s.step_ms - s.idle_ms
+    # Beside a step that is mostly a wait anything is quick: the workers have to keep up with the work.
+    if batch_ms < min(EVEN * s.step_ms, work_ms):
         reason = (
             "Workers are fast enough on average: more batches kept ready make up for slow ones."
         )
-        yield advice_rules.argument(s, "prefetch_factor", MORE_READY, reason)
+        advice = advice_rules.argument(s, "prefetch_factor", MORE_READY, reason)
+        yield replace(advice, most_times=s.step_ms / work_ms)
 
 
 def _fewer_workers(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
@@ -277,8 +282,8 @@ SPARE = 1.25
 MOST_FOR_WAITS = 16
 """The most workers to advise where they mostly wait."""
 EVEN = 0.9
-"""Share of a step in which the workers make a batch, below which they are fast enough and only some
-batches slow."""
+"""Share of a step in which the workers make a batch, below which only some batches are slow: where
+all are, a step takes as long."""
 LIGHTER = {
     "hand_over": (
         "batches of few large tensors, converted on the device",
