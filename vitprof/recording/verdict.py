@@ -150,6 +150,10 @@ class SlowestLoader:
     """The class of its dataset."""
     frac: Figure
     """Its share of all waits for loaders."""
+    nth: int = 1
+    """Which of the loaders of that class it is, in the order in which steps asked them first."""
+    n_alike: int = 1
+    """Loaders of that class."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from vitprof.recording.verdict import (
     NoVerdict,
     NoVerdictReason,
     OtherPrograms,
+    SlowestLoader,
     Verdict,
 )
 
@@ -185,6 +186,14 @@ def test_ranks_that_hold_up_the_others_are_a_figure_of_any_verdict(
     verdict = dataclasses.replace(CPU_JOB, kind="not input-bound", n_ranks=4, late_ranks=late)
     assert render(verdict).chips[-1].words == words
     assert Verdict.from_dict(verdict.to_dict()).late_ranks == late
+
+
+def test_loaders_of_one_class_are_told_apart() -> None:
+    alone = dataclasses.replace(CPU_JOB, slowest_loader=SlowestLoader("Local", 0.27))
+    assert "27% of the wait was for the loader of Local." in render(alone).sentences
+    third = SlowestLoader("Local", 0.27, nth=3, n_alike=6)
+    of_six = render(dataclasses.replace(CPU_JOB, slowest_loader=third))
+    assert "27% of the wait was for the 3rd of 6 loaders of Local." in of_six.sentences
 
 
 def test_the_advised_numbers_of_workers_are_fields() -> None:

@@ -282,7 +282,18 @@ class Evidence:
         slowest = slowest_loader(self.facts)
         if slowest is None:
             return None
-        return SlowestLoader(str(slowest["dataset"]), slowest["share"])
+        alike = [
+            loader
+            for loader in self.facts["loaders"]
+            if loader.get("dataset") == slowest.get("dataset")
+        ]
+        waits_s = [loader["wait_s"] for loader in alike]
+        return SlowestLoader(
+            str(slowest["dataset"]),
+            slowest["share"],
+            nth=waits_s.index(slowest["wait_s"]) + 1,
+            n_alike=len(alike),
+        )
 
     @property
     def gpu_util_frac(self) -> float:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from vitprof.analysis import intervals, thresholds
 from vitprof.analysis.timing.loading import STAGE_WORDS
-from vitprof.formats import count, number, percent, seconds
+from vitprof.formats import count, number, ordinal, percent, seconds
 from vitprof.recording.verdict import Advice, LateRanks, NoVerdict, Verdict
 
 LONG_FIRST_S = 0.5
@@ -250,7 +250,10 @@ def slowest_loader(verdict: Verdict) -> str:
     loader = verdict.slowest_loader
     if loader is None:
         return ""
-    return f"{percent(loader.frac)} of the wait was for the loader of {loader.dataset}."
+    which = "loader"
+    if loader.n_alike > 1:
+        which = f"{ordinal(loader.nth)} of {loader.n_alike} loaders"
+    return f"{percent(loader.frac)} of the wait was for the {which} of {loader.dataset}."
 
 
 CAUSE_SUBJECTS: dict[str, str] = {
