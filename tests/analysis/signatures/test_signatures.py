@@ -192,6 +192,11 @@ def test_the_first_batch() -> None:
     assert s.cost_s_per_step == pytest.approx(2.998 / 100, rel=0.01)
     assert "spawn" in s.sentence
     assert "opening the storage" in found(trace(wait), **IN_LOOP)["first-batch"].sentence
+    samples = np.full(100, 32)
+    samples[0] = 151 * 32  # as where an epoch is resumed in its middle
+    skipped = found(trace(wait, samples=samples), workers=2, **IN_WORKERS)["first-batch"]
+    assert "150 batches before it were skipped" in skipped.sentence
+    assert "worker" not in skipped.sentence
     for mean, first in ((0.002, 0.1), (2.0, 5.0)):  # little, or 3 s more of steps of 2 s
         wait = noise(100, seed=6, mean=mean)
         wait[0] = first

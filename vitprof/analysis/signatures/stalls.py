@@ -152,6 +152,9 @@ FIRST_BATCH_S = 0.5
 spawning them takes (measured)."""
 FIRST_BATCH_TIMES = 10.0
 """Steps that it must cost as well: the time of fewer is soon made up for."""
+SKIPPED_BATCHES = 2
+"""Batches more than a step usually takes from which those before the first step were skipped, as
+where an epoch is resumed in its middle."""
 FEW_STEPS = 2
 """With fewer steps in an epoch an iteration is begun for each batch."""
 FEW_EPOCHS = 3
@@ -187,6 +190,10 @@ def first_batch(trace: Trace) -> Signature | None:
         cause = f"starting {workers} worker process{'es' if workers > 1 else ''}"
         if method in ("spawn", "forkserver"):
             cause += f" by {method} (fork is the fastest)"
+    samples = trace.steps["samples"]
+    skipped = round(float(samples[0]) / max(1.0, median(samples[trace.steady]))) - 1
+    if skipped >= SKIPPED_BATCHES:
+        cause = f"{skipped:,} batches before it were skipped"
     n = len(trace.steps["step"])
     sentence = (
         f"The first batch took {seconds(wait)}, a later one {seconds(usual)}: {cause}. It is the "
