@@ -1,5 +1,6 @@
 """How a person is told to call vitprof, and to install what is missing of it."""
 
+import errno
 import os
 import sys
 from importlib import metadata
@@ -16,6 +17,7 @@ from vitprof.program import (
     keep_call,
     missing_words,
     program,
+    why_not_started,
 )
 
 
@@ -109,3 +111,14 @@ def test_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert install_command("images") == "uvx 'vitprof[images]'"
     monkeypatch.setenv(CALLED_AS, "pipx run vitprof")
     assert install_command("images") == "pipx run 'vitprof[images]'"
+
+
+def test_a_program_that_is_nowhere_is_not_found_whatever_of_path_may_be_read(
+    tmp_path: Path,
+) -> None:
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    assert why_not_started("no-such-command", denied) == "No such file or directory"
+    (tmp_path / "text").touch(mode=0o644)
+    assert why_not_started("text", denied) == "Permission denied", "it is there, and no program"
+    assert why_not_started("./no-such-command", denied) == "Permission denied"
+    assert why_not_started("x", OSError("no number")) == "no number"

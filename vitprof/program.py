@@ -1,5 +1,6 @@
 """The commands that a person types to run vitprof and to install its packages. They are decided here only."""
 
+import errno
 import os
 import shlex
 import shutil
@@ -27,6 +28,18 @@ CORE = "extra == 'core'"
 """Marker in the wheel's metadata of the packages that the extra `core` lists."""
 UVX = ("uv", "archive-v0")
 """Consecutive folders in the path of a command that `uvx` runs: uv keeps it in its cache, not on PATH."""
+
+
+def why_not_started(name: str, error: OSError) -> str:
+    """Returns why the program that a person called `name` could not be started.
+
+    A folder of PATH that may not be read makes "Permission denied" of a program that is nowhere;
+    shells say that it was not found.
+    """
+    is_on_path = os.sep not in name
+    if is_on_path and error.errno == errno.EACCES and shutil.which(name, os.F_OK) is None:
+        return os.strerror(errno.ENOENT)
+    return error.strerror or str(error)
 
 
 def program() -> str:

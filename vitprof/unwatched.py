@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from vitprof.errors import one_line
-from vitprof.program import missing_core_words
+from vitprof.program import missing_core_words, why_not_started
 
 WITH_VALUE = ("--name", "--steps", "--detach-after", "--log-to", "--json", "--events")
 """Options of `watch` that take the next word. A test holds them against the command's own."""
@@ -59,7 +59,7 @@ def become(command: Sequence[str]) -> NoReturn:
     try:
         os.execvp(command[0], list(command))
     except OSError as error:
-        print_line(f"cannot start {command[0]}: {error.strerror or error}")
+        print_line(f"cannot start {command[0]}: {why_not_started(command[0], error)}")
         sys.exit(EXIT_NOT_FOUND)
 
 

@@ -33,7 +33,7 @@ from vitprof.jobs.event_files import EventFiles
 from vitprof.jobs.signals import SignalRelay, shares_group
 from vitprof.jobs.unseen import UNSEEN_AFTER_S
 from vitprof.names import MAX_NAME, masked_command
-from vitprof.program import program
+from vitprof.program import program, why_not_started
 from vitprof.store import MissingError, RunStore, StoredRun, chunks
 
 STATUS_EVERY_S = 0.5
@@ -151,7 +151,8 @@ def _unobserved(command: list[str], signals: SignalRelay) -> int:
     try:
         process = subprocess.Popen(command)
     except OSError as error:
-        terminal.complain(f"cannot start {command[0]}: {error.strerror or error}", EXIT_NOT_FOUND)
+        why = why_not_started(command[0], error)
+        terminal.complain(f"cannot start {command[0]}: {why}", EXIT_NOT_FOUND)
 
     def pass_on(number: int, to_group: bool) -> None:
         if not (to_group and shares_group(process.pid)):

@@ -30,6 +30,7 @@ from vitprof.jobs.signals import END, FROM_THE_TERMINAL, shares_group, signal_na
 from vitprof.jobs.unseen import error_line, why_failed, why_unseen
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
+from vitprof.program import why_not_started
 from vitprof.store.chunks import n_rows
 
 STARTUP = Path(__file__).parents[1] / "watch" / "startup"
@@ -97,9 +98,8 @@ class CommandRunner:
             # another file than the program is its directory
             if error.filename not in (None, command[0]):
                 missing = f" ({error.filename})"
-            raise JobError(
-                f"cannot start {command[0]}: {error.strerror or error}{missing}"
-            ) from error
+            why = why_not_started(command[0], error)
+            raise JobError(f"cannot start {command[0]}: {why}{missing}") from error
         self.pid = self._process.pid
         self._command = command
         self._end_requested = False
