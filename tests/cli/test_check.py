@@ -144,6 +144,14 @@ def test_what_passes_between_loader_and_model_may_be_loading(call: Call, mine: R
     assert "20% of the time passed between the loader and the model" in out
 
 
+def test_what_the_loop_reads_itself_may_be_loading(call: Call, mine: RunStore) -> None:
+    add(mine)
+    mine.update_run(1, facts={"reading_steps_frac": 0.9, "step_read_bytes": 2e7})
+    status, out, _ = call("check", "1", "--max-data-wait", "60%", "--min-samples-per-s", "1")
+    assert (status, outcomes(out)) == (2, "undecided met")
+    assert "the loop itself read data in 90% of the steps" in out
+
+
 def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Path) -> None:
     other, file = (
         RunStore(f"sqlite:///{tmp_path / 'other.sqlite'}"),

@@ -149,7 +149,7 @@ def test_files_that_vitprof_opens_itself_are_not_those_of_the_dataset(
         fetch_times.count_opened("open", None)
         return 0.0
 
-    monkeypatch.setattr(fetch_times, "_queued_s", queued_s)
+    monkeypatch.setattr(fetch_times, "queued_so_far", queued_s)
     made(lambda: 1)  # says that no file was opened
 
 

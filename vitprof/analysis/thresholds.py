@@ -33,6 +33,9 @@ decides."""
 HELD_UP_FRAC = 0.15
 """Share of launching off the CPU from which the loader is to blame. Measured: 2 to 6% without a
 loader, 39 and 50% with two workers or threads on two cores."""
+READING_STEPS_FRAC = 0.5
+"""Share of the steps that read data after their batch has come, from which that is the loop's habit: a
+checkpoint, or a file of settings, is read in few."""
 OUTSIDE_TOLD_FRAC = 0.10
 """Share of the time outside of the steps, or asleep in them, from which the sentence names it."""
 

@@ -261,6 +261,14 @@ class Facts(TypedDict, total=False):
     asleep_frac: float
     """Share of a watched run's time from the model to the optimizer's step in which the script's
     thread used no core; not on a GPU, and not where others took cores."""
+    slept_frac: float
+    """Share of a watched run's time from the batch to the backward pass in which the script's thread
+    neither used a core nor waited for one; not on a GPU."""
+    reading_steps_frac: float
+    """Share of a watched run's steps in which the thread that trains read data itself, after its
+    batch had come: with more than half of them there is no verdict that loading keeps up."""
+    step_read_bytes: float
+    """Bytes that it read there, on average."""
     between_steps_frac: float
     """Share of a watched run's time from the optimizer's step to the next request for a batch."""
     updates_on_one_batch: int

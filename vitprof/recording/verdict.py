@@ -41,6 +41,7 @@ NoVerdictReason = Literal[
     "held_up",
     "interval_too_wide",
     "prepared_outside",
+    "read_in_step",
     "disturbed",
 ]
 """Why there is no verdict; `rendering.NO_VERDICT` has a sentence for each."""
@@ -227,7 +228,7 @@ class NoVerdict:
     idle_frac: Figure = math.nan
     """Share of the time that the device idled for data, as far as that is known."""
     what: str = ""
-    """The device, or what ended watching."""
+    """The device, what ended watching, or how much was read in a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,8 +286,8 @@ class Verdict:
     outside_frac: Figure = math.nan
     """Share of the time between steps in which the script did something else, such as logging."""
     asleep_frac: Figure = math.nan
-    """Share of the time that the script slept between the model's call and the optimizer's step;
-    NaN where it may have waited for a core."""
+    """Share of the time that the script slept after its batch had come; NaN where it may have
+    waited for a core."""
     before_model_frac: Figure = math.nan
     """Share of the time between the loader and the model, where batches may be prepared, too."""
     shares_cpu_with: Literal["", "training", "launches"] = ""

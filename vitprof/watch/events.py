@@ -90,6 +90,9 @@ class Kind(enum.IntEnum):
     """A model is called, in a step that is looked at."""
     USED = 36
     """An optimizer has stepped in such a step."""
+    SPENT = 37
+    """What the thread that trains has used so far, in such a step: where it has a batch, is about to request
+    another one, and where a backward pass begins."""
 
 
 class MarkedPoint(enum.IntEnum):
@@ -153,6 +156,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.LOOKED_AT: ("little_s",),
     Kind.MODEL_CALLED: ("cpu_s", "taken"),
     Kind.USED: ("cpu_s", "taken"),
+    Kind.SPENT: ("cpu_s", "queued_s", "read_bytes"),
 }
 """The values of each kind, in order.
 
@@ -171,7 +175,10 @@ a step's batch to the end of the device's work. `block`: odd where kept batches 
 1 where it was for buffers that DistributedDataParallel sends, else 0. `little_s`: what a framework of the
 script does itself between a batch and the model. `cpu_s`: for how long the thread has used a core so
 far. `taken`: how often others took one from the process; both NaN where the thread may sleep while it
-waits for a device, or for other ranks."""
+waits for a device, or for other ranks. `queued_s`: for how long
+it has waited for a core so far; NaN likewise, and where the system does not say it. `read_bytes`: what the
+thread has read so far by system
+calls; NaN where the system does not count it."""
 OF_DEVICE = (Kind.MARKED, Kind.REACHED)
 """Kinds that say when a device worked, and nothing of what a thread does."""
 

@@ -129,7 +129,7 @@ class ThreadUse:
         self._making = making
         self._counts_for = counts_for
         self._cpu_s = thread_time()
-        self._queued_s = _queued_s()
+        self._queued_s = queued_so_far()
         making.opened = 0  # the line before has opened a file itself
 
     def entry(self, took_s: float) -> TransformTimes:
@@ -137,7 +137,7 @@ class ThreadUse:
         a core, and the files that it opened, each as often as it counts."""
         opened = self._making.opened
         cpu_s = thread_time() - self._cpu_s
-        queued_s = _queued_s() - self._queued_s
+        queued_s = queued_so_far() - self._queued_s
         work = (took_s, cpu_s, queued_s, opened)
         return WORK, self._counts_for, tuple([self._counts_for * of_batch for of_batch in work])
 
@@ -195,7 +195,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return fetch_timed
 
 
-def _queued_s() -> float:
+def queued_so_far() -> float:
     """Returns how long this thread has waited for a core so far (s); NaN where Linux does not count that."""
     try:
         schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)

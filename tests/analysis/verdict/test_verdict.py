@@ -709,8 +709,10 @@ def test_time_asleep_in_the_steps_may_be_loading_too(read_ms: float) -> None:
     steps, free = run(parts={"read": read_ms}), {"cpu_pct": 40.0, "job_cpu_pct": 300.0}
     cases = ((0.4, free), (0.09, free), (0.4, free | {"cpu_pct": 99.0}), (0.4, {}))
     of = [verdict(steps, facts=CPU | {"asleep_frac": frac}, cpu=cpu) for frac, cpu in cases]
-    said = "The script slept 40% of the time between the model's call and the optimizer's step"
+    said = "The script slept 40% of the time after its batch had come"
     assert [said in each.sentence for each in of] == [True, False, False, False]
+    busy = verdict(steps, facts=CPU | {"slept_frac": 0.4}, cpu=free | {"cpu_pct": 99.0})
+    assert said in busy.sentence, "waits for a core are known, and not among them"
     assert "loading keeps up" not in of[0].sentence
     assert of[0].kind == of[1].kind
 

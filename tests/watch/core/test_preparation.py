@@ -55,6 +55,43 @@ class LookedAt(Script):
         self.update()
 
 
+class Reading(LookedAt):
+    """A script whose model is no module, and which reads data itself after its batch has come."""
+
+    read_bytes = 0.0
+    queued_s = 0.0
+
+    def spend(self) -> None:
+        cpu_s = self.now_s + self.cpu_s
+        self._add(Kind.SPENT, MAIN, 0, cpu_s, self.queued_s, self.read_bytes)
+
+    def backward(self, thread: int = MAIN) -> None:
+        """The hook of a backward pass notes both at the same time."""
+        super().backward(thread)
+        self.spend()
+
+    def queue(self, seconds: float) -> None:
+        """Others have the core meanwhile."""
+        self.sleep(seconds)
+        self.queued_s += seconds
+
+    def read(self, n_bytes: float) -> None:
+        self.read_bytes += n_bytes
+
+    def look(self) -> None:
+        super().look()
+        self.spend()
+
+    def step(self, prepared_s: float = 0.0, asleep_s: float = 0.0, n_bytes: float = 0.0) -> None:
+        self.fetch(TRAIN)
+        self.look()
+        self.read(n_bytes)
+        self.prepare(prepared_s)
+        self.sleep(asleep_s)
+        self.backward()
+        self.update()
+
+
 class OnDevice(LookedAt, DeviceScript):
     """The same on a device that works on its own: for how long its thread sleeps says nothing."""
 
@@ -234,3 +271,40 @@ def test_a_copy_of_the_batch_is_no_preparation() -> None:
     share = facts(script)["outside_next_frac"]
     assert not math.isnan(share)
     assert share == pytest.approx(0.005 / 0.0175, abs=2e-3)
+
+
+def test_what_the_loop_reads_itself_is_told_by_the_steps_that_read() -> None:
+    script = Reading()
+    for step in range(20):
+        script.step(n_bytes=2e6 if step % 4 else 100.0)
+    found = facts(script)
+    assert found["reading_steps_frac"] == 0.75
+    assert found["step_read_bytes"] == pytest.approx(0.75 * 2e6 + 0.25 * 100)
+
+
+def test_where_no_model_is_seen_sleep_counts_from_the_batch_on() -> None:
+    script = Reading()
+    for _ in range(20):
+        script.fetch(TRAIN)
+        script.look()
+        script.queue(0.005)
+        script.sleep(0.003)
+        script.backward()
+        script.update()
+    found = facts(script)
+    assert found["slept_frac"] == pytest.approx(0.003 / 0.020, abs=1e-3)
+    assert found["reading_steps_frac"] == 0.0
+
+
+def test_what_is_read_for_a_batch_that_is_fetched_ahead_is_the_loaders() -> None:
+    script = Reading()
+    script.fetch(TRAIN)
+    for _ in range(20):
+        script.look()
+        script.spend()
+        script.read(2e6)
+        script.fetch(TRAIN)
+        script.spend()
+        script.backward()
+        script.update()
+    assert facts(script).get("reading_steps_frac", 0.0) == 0.0

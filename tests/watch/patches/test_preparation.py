@@ -5,6 +5,7 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,15 +96,39 @@ def test_several_calls_with_one_batch_are_all_seen(recorder: Recorder) -> None:
     assert [event.kind for event in looks(recorder)] == [Kind.LOOKED_AT, *(3 * LOOK[1:])]
 
 
-def test_a_model_that_is_no_module_is_not_looked_for_any_longer(recorder: Recorder) -> None:
+def test_a_model_that_is_no_module_is_not_listened_for_any_longer(recorder: Recorder) -> None:
     weight = torch.ones(3, requires_grad=True)
+    listening = 0
     for (x,) in Script().batches(3 * UNSEEN):
+        listening += len(HOOKS)
         (x * weight).sum().backward()
-    assert [event.kind for event in looks(recorder)] == UNSEEN * [Kind.LOOKED_AT]
-    assert not HOOKS
+    assert listening == UNSEEN
+    assert [event.kind for event in looks(recorder)] == (3 * UNSEEN - 1) * [Kind.LOOKED_AT]
 
 
-def test_where_anything_was_compiled_nothing_is_looked_at(
+def spent(recorder: Recorder) -> list[Event]:
+    found = [event_of(row) for row in recorder.buffer.take()[1]]
+    return [event for event in found if event.kind is Kind.SPENT]
+
+
+def test_what_the_loop_reads_after_its_batch_is_recorded(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_bytes(bytes(1_000_000))
+    weight = torch.ones(3, requires_grad=True)
+    (weight * 1).sum().backward()
+    spent(recorder)
+    for (x,) in Script().batches(2):
+        (tmp_path / "data").read_bytes()
+        (x * weight).sum().backward()
+    came, worked, *second = spent(recorder)
+    assert len(second) == 2
+    read = worked.value("read_bytes") - came.value("read_bytes")
+    assert 1_000_000 <= read < 1_010_000
+    assert worked.value("cpu_s") >= came.value("cpu_s")
+
+
+def test_where_anything_was_compiled_no_call_is_listened_to(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = Script()
@@ -112,7 +137,7 @@ def test_where_anything_was_compiled_nothing_is_looked_at(
     compiler = SimpleNamespace(FRAME_COUNTER=1)
     monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", compiler)
     script.train(4)
-    assert looks(recorder) == []
+    assert [event.kind for event in looks(recorder)] == 4 * [Kind.LOOKED_AT]
 
 
 def test_a_step_whose_batch_comes_out_of_a_queue_is_looked_at(recorder: Recorder) -> None:

@@ -58,6 +58,15 @@ def before_model_frac(facts: Mapping[str, Any]) -> float:
     return frac if frac > thresholds.OUTSIDE_NEXT_FRAC else 0.0
 
 
+def read_in_step_bytes(facts: Mapping[str, Any]) -> float:
+    """Returns the bytes that the thread that trains reads itself in a step, after its batch has
+    come; 0 where most steps read little."""
+    reading_frac = float(facts.get("reading_steps_frac") or 0.0)
+    if reading_frac < thresholds.READING_STEPS_FRAC:
+        return 0.0
+    return float(facts.get("step_read_bytes") or 0.0)
+
+
 def slowest_loader(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Returns the facts of the loader that is waited for longest, with its `share` of all waits;
     None where a step asks one."""
@@ -266,6 +275,9 @@ class Evidence:
     def asleep_frac(self) -> float:
         """Returns the share of the time asleep after the model's call; NaN if that may be no
         sleep."""
+        slept_frac = float(self.facts.get("slept_frac") or 0.0)
+        if slept_frac >= thresholds.OUTSIDE_TOLD_FRAC:
+            return slept_frac
         # "not at least": where it is not known how many cores are free, it may wait for one
         if not free_cores(self.trace) >= FREE_CORES:
             return math.nan

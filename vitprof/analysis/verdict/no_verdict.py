@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vitprof.analysis import rank_report, thresholds
-from vitprof.analysis.verdict.evidence import Evidence
+from vitprof.analysis.verdict.evidence import Evidence, read_in_step_bytes
 from vitprof.config import RunConfig, own_script
 from vitprof.datasets import catalog
+from vitprof.formats import size
 from vitprof.recording.verdict import NoVerdict
 
 Rule = Callable[[Evidence], NoVerdict | None]
@@ -161,6 +162,15 @@ def prepared_outside(evidence: Evidence) -> NoVerdict | None:
     return None
 
 
+def read_in_step(evidence: Evidence) -> NoVerdict | None:
+    """The thread that trains reads data itself after its batch has come, so the waits may be longer."""
+    n_bytes = read_in_step_bytes(evidence.facts)
+    if not n_bytes or evidence.kind == "input-bound":
+        return None
+    frac = float(evidence.facts["reading_steps_frac"])
+    return NoVerdict("read_in_step", frac=frac, what=size(n_bytes))
+
+
 def disturbed(evidence: Evidence) -> NoVerdict | None:
     """Without other programs the run would be in another class."""
     cause, _, _ = evidence.cause
@@ -186,7 +196,12 @@ NOT_MEASURED: tuple[Rule, ...] = (
     steps_too_alike,
 )
 """Why the device's idle time is not known, in the order in which the rules are asked."""
-NO_CLASS: tuple[Rule, ...] = (launching_held_up, interval_too_wide, prepared_outside)
+NO_CLASS: tuple[Rule, ...] = (
+    launching_held_up,
+    interval_too_wide,
+    read_in_step,
+    prepared_outside,
+)
 """Why a known idle time puts a run into no class."""
 NOT_ITS_OWN: tuple[Rule, ...] = (disturbed,)
 """Why the class with its cause is not that of the run by itself."""

@@ -236,9 +236,8 @@ def asleep(verdict: Verdict) -> str:
     if not verdict.asleep_frac >= thresholds.OUTSIDE_TOLD_FRAC:
         return ""
     return (
-        f"The script slept {percent(verdict.asleep_frac)} of the time between the model's call and "
-        "the optimizer's step. If it waits for data there, that is loading, too: get that data with "
-        "the batch."
+        f"The script slept {percent(verdict.asleep_frac)} of the time after its batch had come. If it "
+        "waits for data there, that is loading, too: get that data with the batch."
     )
 
 
@@ -653,6 +652,18 @@ def _prepared_outside(verdict: Verdict, why: NoVerdict) -> str:
     return f"{_waited(verdict)} {before_model(verdict)}"
 
 
+def _read_in_step(verdict: Verdict, why: NoVerdict) -> str:
+    return f"{_waited(verdict)} {read_by_the_loop(why.frac, why.what)}"
+
+
+def read_by_the_loop(frac: float, how_much: str) -> str:
+    """Returns that the training loop reads data itself, and what to do."""
+    return (
+        f"After its batch had come the loop itself read data in {percent(frac)} of the steps, "
+        f"{how_much} each. How long that took is not known. Read them in the dataset."
+    )
+
+
 def _disturbed(verdict: Verdict, why: NoVerdict) -> str:
     without = math.nan
     if verdict.other_programs is not None:
@@ -683,6 +694,7 @@ NO_VERDICT: dict[str, Callable[[Verdict, NoVerdict], str]] = {
     "held_up": _held_up,
     "interval_too_wide": _interval_too_wide,
     "prepared_outside": _prepared_outside,
+    "read_in_step": _read_in_step,
     "disturbed": _disturbed,
 }
 """Why there is no verdict -> what is said of it."""

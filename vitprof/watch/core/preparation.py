@@ -1,6 +1,7 @@
 """How long a script works on its batches after `next()` and before the model gets them: in a generator
 around the loader, or in the loop. And how long it sleeps between the model and the optimizer, for parts
-of a batch that come later. That is the training's wait too, and no wait for the loader has it.
+of a batch that come later. That is the training's wait too, and no wait for the loader has it. So is what
+the thread that trains reads after its batch has come, in the loop or in the model.
 
 Steps that were looked at tell it: see `patches.preparation`.
 """
@@ -8,6 +9,7 @@ Steps that were looked at tell it: see `patches.preparation`.
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +21,9 @@ from vitprof.watch.events import NAN, Event, Kind, MarkedPoint
 
 LEAST_SAMPLES = 8
 """Steps by which a share is told."""
-LOOKS = (Kind.LOOKED_AT, Kind.MODEL_CALLED, Kind.USED)
+LOOKS = (Kind.LOOKED_AT, Kind.MODEL_CALLED, Kind.USED, Kind.SPENT)
+LEAST_READ_BYTES = 16 << 10
+"""From so much on a step reads data: progress bars, trackers and `/proc` are read in less."""
 COPIES = (MarkedPoint.COPYING, MarkedPoint.COPIED)
 
 
@@ -66,6 +70,54 @@ class PreparationSums:
             self.known_s += sample.step_s
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the thread that trains did itself in a step, from its batch to the backward pass."""
+
+    step_s: float
+    read_bytes: float
+    """NaN where that is not known."""
+    asleep_s: float
+    """For how long it neither used a core nor waited for one; NaN where it may wait for a device, or for
+    other ranks."""
+
+
+@dataclass(slots=True)
+class SpentSums:
+    """The sums of what steps spent."""
+
+    n: int = 0
+    """Steps of which it is known what they read."""
+    n_reading: int = 0
+    """Those that read at least `LEAST_READ_BYTES`."""
+    read_bytes: float = 0.0
+    asleep_s: float = 0.0
+    known_s: float = 0.0
+    """How long the steps took of which it is known for how long they slept."""
+    step_s: float = 0.0
+    """How long all of them took."""
+
+    def add(self, spent: Spent) -> None:
+        self.step_s += spent.step_s
+        if not math.isnan(spent.read_bytes):
+            self.n += 1
+            self.n_reading += spent.read_bytes >= LEAST_READ_BYTES
+            self.read_bytes += spent.read_bytes
+        if not math.isnan(spent.asleep_s):
+            self.asleep_s += spent.asleep_s
+            self.known_s += spent.step_s
+
+    def facts(self) -> dict[str, float]:
+        """Returns the facts of these steps, by their names in a recording."""
+        facts = {}
+        if self.n >= LEAST_SAMPLES:
+            facts["reading_steps_frac"] = self.n_reading / self.n
+            facts["step_read_bytes"] = self.read_bytes / self.n
+        if self.known_s > self.step_s / 4:
+            facts["slept_frac"] = self.asleep_s / self.known_s
+        return facts
+
+
 class PreparedSteps:
     """Adds up what was seen of the steps that are given out."""
 
@@ -78,6 +130,7 @@ class PreparedSteps:
         self._longest: PreparationSample | None = None
         """The step with the longest pauses, which is in no sum: one pause is no habit."""
         self._totals = PreparationSums()
+        self._spent = SpentSums()
 
     def add(self, events: Iterable[Event]) -> None:
         """Adds events that have arrived."""
@@ -100,19 +153,21 @@ class PreparedSteps:
                 sample = look_at(step, self._before, events[first:last], free_s)
                 if sample is not None:
                     self._add(sample)
+                spent = spent_in(step, events[first:last])
+                if spent is not None:
+                    self._spent.add(spent)
             del events[:last]
             self._before = step
             self._n += 1
 
     def facts(self) -> dict[str, float]:
         """Returns the facts of the steps so far, by their names in a recording."""
+        facts = self._spent.facts()
         totals = self._totals
         if totals.n < LEAST_SAMPLES - 1:
-            return {}
-        facts = {
-            "outside_next_frac": totals.prepared_s / totals.step_s,
-            "between_steps_frac": totals.between_s / (totals.step_s + totals.between_s),
-        }
+            return facts
+        facts["outside_next_frac"] = totals.prepared_s / totals.step_s
+        facts["between_steps_frac"] = totals.between_s / (totals.step_s + totals.between_s)
         if totals.known_s > totals.step_s / 4:
             facts["asleep_frac"] = totals.asleep_s / totals.known_s
         return facts
@@ -218,3 +273,26 @@ def asleep_s(events: Sequence[Event]) -> float:
             asleep += max(0.0, event.at_s - called.at_s - used_s)
             called = None
     return asleep if called is None else NAN
+
+
+def spent_in(step: Step, events: Sequence[Event]) -> Spent | None:
+    """Returns what the thread that trains did itself in a step, without its waits for batches; None where
+    the step was not looked at up to its work."""
+    worked_s = {work.at_s for work in step.work}
+    noted = [event for event in events if event.kind is Kind.SPENT]
+    while noted and noted[-1].at_s not in worked_s:
+        noted.pop()
+    if len(noted) < 2:
+        return None
+    read_bytes = 0.0
+    asleep_s = 0.0
+    for before, after in itertools.pairwise(noted):
+        if any(before.at_s <= fetch.requested_s < after.at_s for fetch in step.fetches):
+            continue
+        read_bytes += after.value("read_bytes") - before.value("read_bytes")
+        used_s = after.value("cpu_s") - before.value("cpu_s")
+        queued_s = after.value("queued_s") - before.value("queued_s")
+        asleep_s += after.at_s - before.at_s - used_s - queued_s
+    if asleep_s < 0:  # clocks of their own
+        asleep_s = 0.0
+    return Spent(step.end_s - _begin_s(step), read_bytes, asleep_s)

@@ -114,7 +114,7 @@ class StepSampler(Protocol):
     def requested(self) -> None:
         """Notes a request for a batch."""
 
-    def backward(self) -> None:
+    def backward(self, now_s: float) -> None:
         """Notes a backward pass."""
 
     def stepped(self, now_s: float) -> None:
@@ -367,7 +367,7 @@ class Recorder:
             self.count(now_s)
         if self.marks is not None:
             self.marks.received(batch)
-        if self.sampler is not None and now_s >= self.look_at_s:
+        if self.sampler is not None and (self.is_looking or now_s >= self.look_at_s):
             self.sampler.received(now_s)
 
     def before_taking(self) -> None:
@@ -381,7 +381,7 @@ class Recorder:
         """Notes a batch that came out of one. It may be one of a loader that is asked meanwhile."""
         if self.marks is not None:
             self.marks.took(item)
-        if self.sampler is not None and now_s >= self.look_at_s:
+        if self.sampler is not None and (self.is_looking or now_s >= self.look_at_s):
             self.sampler.received(now_s)
 
     def exhausted(self, now_s: float) -> None:
@@ -400,7 +400,7 @@ class Recorder:
         if self.marks is not None:
             self.marks.backward(loss)
         if self.sampler is not None and self.is_looking:
-            self.sampler.backward()
+            self.sampler.backward(now_s)
 
     def stepped(self, now_s: float) -> None:
         """Notes a step of an optimizer."""

@@ -1,13 +1,16 @@
-"""Steps that are looked at, now and then: when the script calls a model with a batch, and how long its
-thread used a core from there to the optimizer's step.
+"""Steps that are looked at, now and then: when the script calls a model with a batch, how long its
+thread used a core from there to the optimizer's step, and what it reads from the batch to the backward
+pass.
 
 A hook of all modules costs each of their calls, so it is there for a few steps only, chosen at random.
-What the script did with the batch before is then known by what is recorded anyway.
+What the script did with the batch before is then known by what is recorded anyway. Where the model is
+no module, or is compiled, its call is not seen: what the thread used and read is known there, too.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import random
 import resource
 import sys
@@ -18,11 +21,13 @@ from typing import Any
 
 from vitprof.watch import frameworks
 from vitprof.watch.events import NAN, Kind
+from vitprof.watch.fetch_times import queued_so_far
 from vitprof.watch.patches import Recorder, Replacements
 from vitprof.watch.patches.models import compiled
 from vitprof.watch.rank_identity import distributed
 
 LOOKED_AT, MODEL_CALLED, USED = int(Kind.LOOKED_AT), int(Kind.MODEL_CALLED), int(Kind.USED)
+SPENT = int(Kind.SPENT)
 EVERY_S = 0.02
 RARELY_S = 0.2
 """About how often (s) a step is looked at, up to `OFTEN` of them and later: to look takes 0.16 ms."""
@@ -31,7 +36,10 @@ MOST_CALLS = 16
 """Updates on one batch after which calls are listened to: some scripts have an optimizer for each
 parameter."""
 UNSEEN = 16
-"""After so many steps without a call of a model, which is then no module, no more are looked at."""
+"""After so many steps without a call of a model, which is then no module, calls are no longer listened
+to."""
+READ_SO_FAR = "/proc/thread-self/io"
+"""Where Linux says what a thread has read: `rchar` in the first line, by system calls of any kind."""
 
 
 def install(recorder: Recorder, between: Callable[[], float] | None = None) -> Replacements:
@@ -73,11 +81,12 @@ class PreparationSampler:
         self._end()
 
     def received(self, now_s: float) -> None:
-        if now_s < self._next_s or self._is_looking or get_ident() != self._thread:
+        if get_ident() != self._thread:
             return
-        if compiled():
-            # What is compiled may have to be compiled again for a new hook.
-            self._look_at(math.inf)
+        if self._is_looking:
+            self._note_spent(now_s)
+            return
+        if now_s < self._next_s:
             return
         self._is_looking = True
         self._recorder.note_looking(is_on=True)
@@ -88,26 +97,36 @@ class PreparationSampler:
         self._look_at(now_s + every_s * self._between())
         little_s = frameworks.little_s(sys.modules)
         self._recorder.emit((LOOKED_AT, now_s, self._thread, 0, little_s, NAN, NAN))
-        self._listen()
+        self._note_spent(now_s)
+        if self._n_unseen < UNSEEN and not compiled():
+            self._listen()
 
     def requested(self) -> None:
         """Ends a look whose step has come to the model. Before that the batch was fetched ahead."""
-        if self._is_looking and self._is_called and get_ident() == self._thread:
+        if not self._is_looking or get_ident() != self._thread:
+            return
+        if self._is_called:
             self._end()
+        else:
+            self._note_spent(perf_counter())
 
-    def backward(self) -> None:
+    def backward(self, now_s: float) -> None:
         """Ends a look where no module was called: it is not known where the model began."""
-        if self._is_looking and not self._is_called and get_ident() == self._thread:
+        if not self._is_looking or get_ident() != self._thread:
+            return
+        self._note_spent(now_s)
+        if not self._is_called:
             self._n_unseen += 1
-            if self._n_unseen == UNSEEN:
-                self._look_at(math.inf)
             self._end()
 
     def stepped(self, now_s: float) -> None:
         """Listens again: some scripts call the model several times with one batch."""
-        if not self._is_looking or not self._is_called or get_ident() != self._thread:
+        if not self._is_looking or get_ident() != self._thread:
             return
-        if self._n_calls <= MOST_CALLS:
+        if not self._is_called:
+            self._note_spent(now_s)
+            self._end()
+        elif self._n_calls <= MOST_CALLS:
             self._emit(USED, now_s)
             self._listen()
 
@@ -128,10 +147,22 @@ class PreparationSampler:
         """Records what this thread has used so far: its CPU time, and how often others took a core from the
         process. Not where it may sleep while it waits for a device or for other ranks."""
         cpu_s = taken = NAN
-        if self._recorder.marks is None and distributed() is None:
+        if not self._may_wait():
             cpu_s = thread_time()
             taken = float(resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw)
         self._recorder.emit((kind, now_s, self._thread, 0, cpu_s, taken, NAN))
+
+    def _note_spent(self, now_s: float) -> None:
+        """Records its CPU time, for how long it has waited for a core, and what it has read so far."""
+        cpu_s = waited_s = NAN
+        if not self._may_wait():
+            cpu_s = thread_time()
+            waited_s = queued_so_far()
+        self._recorder.emit((SPENT, now_s, self._thread, 0, cpu_s, waited_s, read_so_far()))
+
+    def _may_wait(self) -> bool:
+        """Returns whether the thread may sleep while it waits for a device or for other ranks."""
+        return self._recorder.marks is not None or distributed() is not None
 
     def _listen(self) -> None:
         from torch.nn.modules.module import register_module_forward_pre_hook
@@ -153,3 +184,17 @@ class PreparationSampler:
         self._is_looking = False
         self._recorder.note_looking(is_on=False)
         self._unlisten()
+
+
+def read_so_far() -> float:
+    """Returns the bytes that the calling thread has read; NaN where the system does not say it."""
+    try:
+        descriptor = os.open(READ_SO_FAR, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return NAN
+    try:
+        return float(os.read(descriptor, 64).split()[1])
+    except (OSError, ValueError, IndexError):
+        return NAN
+    finally:
+        os.close(descriptor)
