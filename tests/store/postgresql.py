@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 FOLDERS = os.pathsep.join(
@@ -46,6 +47,12 @@ class Server:
     def stop(self) -> None:
         """Ends it without a word to those who are connected."""
         self._run("pg_ctl", "-D", str(self._directory / "data"), "-w", "-m", "immediate", "stop")
+
+    def processes(self) -> list[psutil.Process]:
+        """The server's main process, and one for each connection and task of its own."""
+        pid = (self._directory / "data" / "postmaster.pid").read_text().split()[0]
+        main = psutil.Process(int(pid))
+        return [main, *main.children()]
 
     def database(self) -> str:
         """Makes a database and returns its URL."""

@@ -13,6 +13,7 @@ import datetime as dt
 import json
 import os
 import sqlite3
+import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,10 +21,12 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from vitprof.attempts import Attempt
 from vitprof.errors import ConfigError, StoreAwayError, StoreError, one_line
 from vitprof.home import OLD_STORE_FILE, STORE_FILE, ensure_dir, home, private_file
 from vitprof.names import masked
 from vitprof.program import install_command
+from vitprof.store import server
 from vitprof.store.migrations import is_older, may_only_read, migrate, why_not_opened
 
 STORE_VERSION = 9
@@ -34,6 +37,16 @@ MAX_ID = 2**31 - 1
 """The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of
 their own."""
 
+
+OPEN_WITHIN_S = 15.0
+"""How long (s) to wait for a database that is to be opened: a server has `CONNECT_WITHIN_S` of it, another
+program's lock of an SQLite file 5 s for each of two steps. What else takes long is a file system."""
+MIGRATED_WITHIN_S = 600.0
+"""How long (s) a server may take for a step that creates or migrates the tables, or to wait for another
+program that does so."""
+NO_ANSWER = "it does not answer"
+"""Why a store is unavailable that does not even say why: a file system or a server hangs."""
+LOOK = "see whether it can be reached from here, or set VITPROF_DB to another one"
 
 metadata = sa.MetaData()
 versions = sa.Table(
@@ -121,16 +134,20 @@ Stored = TypeVar("Stored")
 
 
 def database_url() -> str | sa.URL:
-    """Returns `VITPROF_DB`, or the URL of an SQLite file under `VITPROF_HOME`, which is created."""
+    """Returns `VITPROF_DB`, or the URL of an SQLite file under `VITPROF_HOME`."""
     named = os.environ.get("VITPROF_DB")
     if named:
         return named
-    path = home() / STORE_FILE
+    # No text for the path: a "?" in it would begin the query of an URL.
+    return sa.URL.create("sqlite", database=str(home() / STORE_FILE))
+
+
+def _make_own_file(path: Path) -> None:
+    """Creates the store's file in the home, for its owner only."""
     # a file that is there can be read even where the directory cannot be written
     if not os.path.isfile(path):
         ensure_dir(home())
-    # No text for the path: a "?" in it would begin the query of an URL.
-    return sa.URL.create("sqlite", database=str(private_file(path)))
+    private_file(path)
 
 
 def _parse(url: str | sa.URL) -> sa.URL:
@@ -280,21 +297,27 @@ def readable(
 
 
 class Database:
-    """An open database with the store's tables. Raises `StoreError`."""
+    """A database with the store's tables. Raises `StoreError`."""
 
-    def __init__(self, url: str | None = None) -> None:
-        parsed = _parse(url or database_url())
-        self.url = masked(parsed.render_as_string(hide_password=True))
-        self.file = sqlite_file(parsed)
+    def __init__(self, url: str | None = None, *, opens: bool = True) -> None:
+        """`opens`: opens it now. Otherwise nothing is asked of server or disk until `open`."""
+        self._is_own = not url and not os.environ.get("VITPROF_DB")
+        """Whether it is the file in the home, which vitprof makes."""
+        self._parsed = _parse(url or database_url())
+        self.url = masked(self._parsed.render_as_string(hide_password=True))
+        self.file = sqlite_file(self._parsed)
         """The file of an SQLite database; None for any other."""
-        where = parsed.set(
-            drivername=parsed.get_backend_name(), username=None, password=None, query={}
+        where = self._parsed.set(
+            drivername=self._parsed.get_backend_name(), username=None, password=None, query={}
         )
         self.identity = where.render_as_string()
         """A name that tells this database from others, on this machine."""
         if self.file is not None:
-            self.identity = f"sqlite:{self.file.resolve()}"
-        self.read_only = self.file is not None and cannot_be_written(self.file)
+            self.identity = f"sqlite:{os.path.abspath(self.file)}"
+        self.identities = {self.identity}
+        """All names that programs may have given it: some know before they open it where its file really
+        is, and some do not."""
+        self.read_only = False
         """Whether this program may only read the database: the file or its directory cannot be written,
         or the server gives this user no other right."""
         self.notice = ""
@@ -302,11 +325,72 @@ class Database:
         shown."""
         self.refuses: Callable[[], str] = str
         """Returns why the current user may not change anything; "" where that is allowed."""
-        if self.read_only and self.file is not None:
-            parsed = reading_url(parsed, self.file)
+        self._engine: sa.Engine | None = None
+        self._opening: Attempt[None] | None = None
+        """The last time that somebody began to open it."""
+        self._has_answered = threading.Event()
+        """Set once the database has said of which version it is, or opening it is over."""
+        if opens:
+            self.open()
+
+    def open(self, within_s: float | None = None) -> None:
+        """Opens the database, unless it is open.
+
+        Raises `StoreError`; `StoreAwayError` also where it has not answered `within_s` (default:
+        `OPEN_WITHIN_S`). It may still do so: opening it goes on, and the next call waits for that.
+        """
+        if within_s is None:
+            within_s = OPEN_WITHIN_S + self._own_limit_s()
+        if self._opening is None:
+            self._has_answered.clear()
+            if self._parsed.get_backend_name() == "sqlite" and self.file is None:
+                # what is in memory belongs to the thread that made it
+                self._open()
+                return
+            self._opening = Attempt(self._open_and_tell, "vitprof-store")
+        if not self._has_answered.wait(within_s):
+            raise self._unanswered()
+        try:
+            # bringing an older one to this version takes as long as it takes
+            self._opening.result(None)
+        except BaseException:
+            self._opening = None
+            raise
+
+    def _unanswered(self) -> StoreAwayError:
+        return StoreAwayError(f"the run store {self.url} does not answer: {LOOK}", NO_ANSWER)
+
+    def _own_limit_s(self) -> float:
+        """Returns how long (s) the URL itself lets its driver wait, for a lock or for a server."""
+        named = [self._parsed.query.get(name, "0") for name in ("timeout", "connect_timeout")]
+        try:
+            return sum(float(value) for value in named if isinstance(value, str))
+        except ValueError:  # the driver says so
+            return 0.0
+
+    def _open_and_tell(self) -> None:
+        try:
+            self._open()
+        finally:
+            self._has_answered.set()
+
+    def _open(self) -> None:
+        parsed = self._parsed
+        if self.file is not None:
+            if self._is_own:
+                _make_own_file(self.file)
+            self.identity = f"sqlite:{self.file.resolve()}"
+            self.identities.add(self.identity)
+            self.read_only = cannot_be_written(self.file)
+            if self.read_only:
+                parsed = reading_url(parsed, self.file)
         try:
             # A server may have been restarted since a connection was last used: test it before each use.
-            self._engine = sa.create_engine(parsed, pool_pre_ping=self.file is None)
+            self._engine = sa.create_engine(
+                parsed,
+                pool_pre_ping=self.file is None,
+                connect_args=server.connect_arguments(parsed),
+            )
         except (sa.exc.ArgumentError, ImportError) as error:
             problem = f"VITPROF_DB: {self.url!r} cannot be used: {masked(str(error))}"
             if parsed.drivername == "postgresql+psycopg":
@@ -314,10 +398,12 @@ class Database:
             raise StoreError(problem) from error
         if self._engine.dialect.name == "sqlite" and not self.read_only:
             sa.event.listen(self._engine, "connect", _on_connect)
+        server.limit_answers(self._engine)
         try:
             self._open_tables()
-        except StoreError:
-            self.close()
+        except BaseException:
+            self._engine.dispose()
+            self._engine = None
             raise
 
     def _open_tables(self) -> None:
@@ -326,12 +412,14 @@ class Database:
             version = _version(db)
             if version is not None and may_only_read(db, runs.name):
                 self.read_only = True
+        self._has_answered.set()
         if version is None and self.read_only:
             raise StoreError(f"{self.url} can only be read here, and is not a run store")
         is_due = version is None or is_older(version, STORE_VERSION)
         if is_due and not self.read_only:
             # two programs may open a store at the same moment: the second one waits, and looks again
             with self.writing() as db:
+                server.wait_longer(db, MIGRATED_WITHIN_S)
                 if db.dialect.name == "postgresql":
                     db.execute(sa.select(sa.func.pg_advisory_xact_lock(OPENING)))
                 version = self._made_or_migrated(db, _version(db))
@@ -372,18 +460,21 @@ class Database:
         Raises `StoreError`; `StoreAwayError` where the database cannot be reached or does not answer, so
         that the same may work later.
         """
+        if self._engine is None:
+            raise StoreAwayError(f"the run store {self.url} is not open", "it is not open")
         try:
             with self._engine.begin() as connection:
                 yield connection
         except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+            if server.is_unanswered(error.orig):
+                raise self._unanswered() from error
             why = masked(str(error.orig)).strip().partition("\n")[0]
             raise StoreAwayError(
                 f"the run store {self.url} failed: {masked(str(error.orig))}", why
             ) from error
         except sa.exc.TimeoutError as error:
             # all connections are in use, waiting
-            why = "it does not answer"
-            raise StoreAwayError(f"the run store {self.url} failed: {why}", why) from error
+            raise self._unanswered() from error
         except sa.exc.DBAPIError as error:
             raise StoreError(
                 f"the run store {self.url} failed: {masked(str(error.orig))}"
@@ -419,4 +510,5 @@ class Database:
         return row
 
     def close(self) -> None:
-        self._engine.dispose()
+        if self._engine is not None:
+            self._engine.dispose()
