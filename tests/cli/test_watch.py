@@ -8,8 +8,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -27,10 +27,13 @@ from tests.watch import scripts
 from vitprof.analysis.arrays import Series
 from vitprof.cli import watch
 from vitprof.cli.watch import ADD_EVERY_S, WatchedSoFar
-from vitprof.errors import StoreError
+from vitprof.errors import StoreAwayError, StoreError
+from vitprof.jobs.command import PRINTED
+from vitprof.jobs.supervisor import JobRecorder
 from vitprof.program import from_anywhere
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
+from vitprof.store.database import Database
 
 LIMIT_S = 60.0
 """How long a process may take to end on a busy machine."""
@@ -369,7 +372,8 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
     text = "".join(lines)
     assert text.count("interrupted") == 1
     assert text.count("KeyboardInterrupt") == 1, "the script's own traceback"
-    assert b"vitprof run 1: waiting for a training loop over a DataLoader, 0 s" in terminal.said
+    # it has no number before the store has taken it
+    assert b"waiting for a training loop over a DataLoader, 0 s" in terminal.said
     shown = b"vitprof run 1: \\d+ steps, 3,200 samples/s, data wait 40%, device idle 40%"
     assert re.search(shown, terminal.said)
     assert "Input-bound. Training on the CPU was stalled for data 40% of the time" in text
@@ -480,14 +484,14 @@ def test_each_signal_reaches_the_script_once_and_none_ends_vitprof_before_it(
 def test_a_signal_before_the_recording_begins_ends_no_waiting(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create, ready = RunStore.create_run, tmp_path / "ready"
+    record, ready = JobRecorder.run, tmp_path / "ready"
 
-    def create_late(*args: Any, **kwargs: Any) -> int:
+    def record_late(recorder: JobRecorder) -> None:
         wait_until(ready.exists, "the script's handler")
         os.kill(os.getpid(), signal.SIGTERM)
-        return create(*args, **kwargs)
+        record(recorder)
 
-    monkeypatch.setattr(RunStore, "create_run", create_late)
+    monkeypatch.setattr(JobRecorder, "run", record_late)
     status, _, _ = call(
         "watch", "--", sys.executable, "-c", ENDS_WELL, str(ready), str(int(signal.SIGTERM))
     )
@@ -496,12 +500,54 @@ def test_a_signal_before_the_recording_begins_ends_no_waiting(
     )
 
 
-def test_a_store_that_fails_later_ends_no_script(
+def test_a_store_that_refuses_the_run_ends_no_script(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RunStore, "create_run", Mock(side_effect=StoreError("the disk is full")))
+    monkeypatch.setattr(RunStore, "add_new", Mock(side_effect=StoreError("it can only be read")))
     status, _, err = call("watch", "--", sys.executable, "-c", "raise SystemExit(5)")
-    assert (status, err) == (5, "vitprof: watching failed: the disk is full\n")
+    assert (status, err) == (5, "vitprof: not watching: it can only be read\n")
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_script_does_not_wait_for_a_store_that_cannot_be_used(
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    vitprof_home: Path,
+    tmp_path: Path,
+    hangs: bool,
+) -> None:
+    """It starts, runs and ends; what is measured is brought into the store by the next command."""
+    answers = threading.Event()
+    started = tmp_path / "started"
+    really_open = Database._open
+
+    def opened(store: Database) -> None:
+        if not hangs:
+            why = "the server is restarting"
+            raise StoreAwayError(f"the run store failed: {why}", why)
+        answers.wait(LIMIT_S)
+        really_open(store)
+
+    monkeypatch.setattr(Database, "_open", opened)
+    monkeypatch.setattr("vitprof.jobs.supervisor.LEAVE_AFTER_S", 0.0)
+    monkeypatch.setattr("vitprof.jobs.outbox.OPENING_PATIENCE_S", 0.0)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    status, _, err = call("watch", "--", "sh", "-c", f"echo > '{started}'; exit 5")
+    assert (status, started.exists()) == (5, True)
+    why = "it does not answer" if hangs else "the server is restarting"
+    first, *_, last = err.splitlines()
+    url = f"sqlite:///{vitprof_home}/recordings.sqlite"
+    waits = "what is measured waits for it"
+    assert first == f"vitprof: the run store {url} cannot be used now ({why}): {waits}"
+    assert last.startswith(
+        f"vitprof: the script has ended, but the run store is unavailable ({why}): what it could not"
+    )
+    monkeypatch.setattr(Database, "_open", really_open)
+    answers.set()
+    status, _, err = call("runs")
+    assert (status, "that waited for the run store" in err) == (0, True)
+    run = the_run()
+    assert (run.status, run.error) == ("failed", f"the script ended with exit status 5{PRINTED}")
 
 
 def steps(first: int, n: int = 10, step_s: float = 0.01) -> Series:

@@ -142,7 +142,7 @@ def test_a_script_that_never_trains_or_has_no_store(
         assert not store.runs()
     monkeypatch.setenv("VITPROF_HOME", "/dev/null")
     script.says(DESCRIBED)
-    assert "cannot write to /dev/null" in script.waits()
+    assert "cannot write to /dev/null" in str(script.hears()["error"])
 
 
 def test_what_writes_steps_is_imported_before_training(

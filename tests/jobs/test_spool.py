@@ -265,6 +265,22 @@ def test_columns_of_another_version(store: RunStore) -> None:
     assert found["new_s"][10:] == pytest.approx(rows["t_start_s"])
 
 
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_file_of_another_version_is_named_by_who_has_its_store(
+    store: RunStore, capsys: pytest.CaptureFixture[str], is_ours: bool
+) -> None:
+    """The temporary directory has those of all stores; who has another one leaves them alone."""
+    changed = {} if is_ours else {"store": "sqlite:/elsewhere"}
+    spool = spool_of(store, begun(store), magic="vitprof spool 99", **changed)
+    spool.append("steps", steps_entry(5, 5))
+    (path,) = [file.path for file in spool.files]
+    spool.leave()
+    settle_interrupted(store)
+    said = capsys.readouterr().err
+    assert ("cannot be read (another version of vitprof wrote it)" in said) == is_ours
+    assert path.exists() != is_ours
+
+
 def n_entries(file: SpoolFile) -> tuple[int, str]:
     """How many entries of a file can be read, and why no more; each must be the next one."""
     n = 0
@@ -306,7 +322,7 @@ def test_a_program_that_is_killed_as_it_writes_leaves_all_that_it_wrote(store: R
         n += len(b"".join(iter(lambda: told.read(4096), b"")))
     file = SpoolFile.open_orphan(path)
     assert file is not None
-    file.read_header()
+    assert file.read_header([store.identity])
     found, why = n_entries(file)
     file.delete()
     assert found >= n
@@ -326,7 +342,7 @@ def test_wherever_a_file_was_cut_what_is_before_is_read(store: RunStore) -> None
         path.write_bytes(data[:cut])
         file = SpoolFile.open_orphan(path)
         assert file is not None
-        file.read_header()
+        assert file.read_header([store.identity])
         whole = sum(end <= cut for end in ends)
         found, why = n_entries(file)
         assert found == whole

@@ -28,7 +28,7 @@ def test_one_that_began_after_the_last_look_but_one_is_stored_with_the_end(store
         store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "a", "b")
     )
     store.update_run(mine, status="running", notices=["a notice"], facts={"known": 1})
-    disturbances = Disturbances(store, mine)
+    disturbances = Disturbances(store, lambda: mine)
     with running(store, mine) as disturbances.lock:
         disturbances.look_at_store()
         disturbances.look_again()
@@ -53,7 +53,7 @@ def test_jobs_of_all_stores_are_noted_once_after_a_while(
     mine, theirs = (
         store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "theirs")
     )
-    found = Disturbances(store, mine)
+    found = Disturbances(store, lambda: mine)
     with running(store, mine) as found.lock:
         found.look_at_store()
         for run_id in (mine, theirs):
@@ -75,7 +75,7 @@ def test_one_that_began_and_ended_while_nobody_looked_is_noted_afterwards(store:
         store.create_run(RunConfig(device="cpu", name=n)) for n in "abcd"
     )
     store.update_run(mine, status="running")
-    found = Disturbances(store, mine)
+    found = Disturbances(store, lambda: mine)
     found.lock = MachineLock(mine, "cpu", shares=False, store_url=store.url)
     for run_id, began_s in (
         (earlier, time.perf_counter()),

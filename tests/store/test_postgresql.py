@@ -20,6 +20,7 @@ from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunQuery, RunStore
+from vitprof.store.new_run import NewRun
 
 LIMIT_S = 60.0
 
@@ -130,3 +131,33 @@ def test_a_server_that_is_restarted_while_a_job_records(
         assert (run.status, run.error) == ("done", "")
         assert store.steps(run_id)["step"].tolist() == list(range(400))
         assert "the run store could not be written for" in run.notices[0]
+
+
+@pytest.mark.measured
+def test_a_server_that_is_away_when_a_script_begins(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "RETRY_S", 0.01)
+    clock = Clock()
+
+    def at(now: float) -> None:
+        if now == 10.0:
+            wait_until(
+                lambda: recorder.outbox.unavailable, "the store to be seen to be unavailable"
+            )
+            assert recorder.run_id == 0
+            server.start()
+
+    url = server.database()
+    RunStore(url).close()
+    server.stop()
+    job = ReportingJob(clock, 40.0, at)
+    with closing(RunStore(url, opens=False)) as store:
+        new = NewRun.of(resolve(RunConfig()))
+        recorder = JobRecorder(store, new, threading.Event(), clock, start=lambda: job)
+        recorder.run()
+        assert recorder.outbox.wait(LIMIT_S)
+        (run,) = store.runs()
+        assert (run.id, run.status) == (recorder.run_id, "done")
+        assert store.steps(run.id)["step"].tolist() == list(range(400))
+        assert "what was measured meanwhile waited and is complete" in run.notices[0]

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from vitprof.analysis.timing import loading, summary
 from vitprof.analysis.timing.compute_parts import divided_compute_of, divided_in_words
 from vitprof.analysis.verdict import no_verdict, rendering
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
+from vitprof.attempts import Attempt
 from vitprof.cli import dashboard
 from vitprof.cli.common import results, terminal
 from vitprof.cli.common.status_line import can_show, status_line
@@ -35,10 +36,18 @@ from vitprof.jobs.unseen import UNSEEN_AFTER_S
 from vitprof.names import MAX_NAME, masked_command
 from vitprof.program import program, why_not_started
 from vitprof.store import MissingError, RunStore, StoredRun, chunks
+from vitprof.store.new_run import NewRun
+
+if TYPE_CHECKING:
+    from vitprof.jobs.supervisor import JobRecorder
 
 STATUS_EVERY_S = 0.5
 EXIT_NOT_FOUND = 127
 """A shell's exit status for a command that it cannot find."""
+CLEARED_WITHIN_S = 1.0
+"""How long (s) after the script's end to wait until what killed programs left is removed."""
+ADDRESS_S = 1.0
+"""How long (s) it may take to find out where a dashboard runs."""
 ADD_EVERY_S = 0.5
 """Seconds between updates of the figures; the status line is redrawn as often. An update costs the same
 for one step as for hundreds."""
@@ -85,10 +94,8 @@ def watch(
     so_far = WatchedSoFar() if not quiet and can_show(sys.stderr) else None
     with terminal.signals_relayed() as signals, contextlib.ExitStack() as stack:
         try:
-            from vitprof.jobs.killed_jobs import clear_orphans
-
-            store = stack.enter_context(contextlib.closing(RunStore()))
-            clear_orphans()
+            # nothing is asked of it before the script runs
+            store = stack.enter_context(contextlib.closing(RunStore(opens=False)))
             on_steps = None if so_far is None else so_far.take
             runner = CommandRunner(
                 command,
@@ -107,6 +114,9 @@ def watch(
             raise SystemExit(_unobserved(command, signals)) from None
         signals.to(runner.signalled)
         try:
+            from vitprof.jobs.killed_jobs import clear_orphans
+
+            cleared = Attempt(clear_orphans, "vitprof-cleaner")
             masked = masked_command([word[: 10 * MAX_NAME] for word in command[:MAX_NAME]])
             name = name or shlex.join([os.path.basename(masked[0]), *masked[1:]])
             run = _watched(store, runner, name, shlex.join(masked), so_far, quiet=quiet)
@@ -129,6 +139,8 @@ def watch(
             # the script goes on, and how it ends is how this command does
             _say(errors.one_line(error))
             runner.finish()
+        with contextlib.suppress(Exception):
+            cleared.result(CLEARED_WITHIN_S)
     terminal.drop_what_is_not_printed()
     raise SystemExit(_status(runner.returncode or 0))
 
@@ -141,7 +153,10 @@ def _say(line: str) -> None:
 
 def _say_where(run_id: int) -> None:
     """Says where a dashboard shows a run, if one runs."""
-    address = dashboard.address_of(run_id)
+    address = ""
+    # the home, where that is noted, may be on a drive that does not answer
+    with contextlib.suppress(TimeoutError):
+        address = Attempt(lambda: dashboard.address_of(run_id), "vitprof-address").result(ADDRESS_S)
     if address:
         _say(f"run {run_id} is shown at {address}")
 
@@ -172,60 +187,92 @@ def _watched(
     quiet: bool,
 ) -> StoredRun | None:
     """Records the script to its end. Returns its run; None where the store does not have all of it."""
-    from vitprof.jobs.supervisor import JobRecorder, create_run
+    from vitprof.jobs.supervisor import JobRecorder
 
     stop = threading.Event()
     follows = threading.Event()
     failed: list[str] = []
-    config = own_script.own_config(name)
-    run_id = 0
-    # `record` tries again while the script runs
-    with contextlib.suppress(errors.StoreError):
-        run_id = store.create_run(config)
-        store.update_run(run_id, facts={"command": command})
-    if so_far is not None:
-        _say_where(run_id)
+    new = NewRun.of(own_script.own_config(name), {"command": command})
 
     def start() -> CommandRunner:
         follows.set()
         return runner
 
+    recorder = JobRecorder(store, new, stop, start=start)
+
     def record() -> None:
-        nonlocal run_id
         try:
-            run_id = run_id or create_run(store, config, lambda: runner.returncode is not None)
-            recorder = JobRecorder(store, run_id, stop, start=start)
             recorder.run()
             not_stored = recorder.leave()
             if not_stored:
-                failed.append(f"run {run_id} has ended, but {not_stored}")
+                failed.append(f"{_named(recorder.run_id)} has ended, but {not_stored}")
         except Exception as error:  # the script goes on, not recorded
             failed.append(f"watching failed: {errors.one_line(error)}")
             runner.finish()
 
     recording = threading.Thread(target=record, name="vitprof-recorder")
     recording.start()
+    remarks = _Remarks(store, recorder, with_address=so_far is not None)
     warn_s = math.inf if quiet else time.monotonic() + UNSEEN_AFTER_S
     with contextlib.nullcontext() if so_far is None else status_line() as show:
         while recording.is_alive():
             # before, a recorder takes it for a job that has not begun
             if runner.stopping and follows.is_set():
                 stop.set()
+            remarks.make()
             if show is not None and so_far is not None:
-                show(so_far.words(run_id, _state(runner)))
+                show(so_far.words(recorder.run_id, _state(runner)))
             if time.monotonic() > warn_s and runner.returncode is None:
                 warn_s = math.inf
                 line = runner.unseen()
                 if line:
                     _say(f"after {UNSEEN_AFTER_S:g} s, {line}")
             recording.join(STATUS_EVERY_S)
+    remarks.make()
     if failed:
         _say(failed[0])
+    if failed or recorder.outbox.refused:
         return None
+    run_id = recorder.run_id
     with contextlib.suppress(MissingError):
         return store.run(run_id)
     _say(f"run {run_id} was deleted, or another node's command has put it into the run of rank 0")
     return None
+
+
+def _named(run_id: int) -> str:
+    """Returns what the run is called, also where the store has not taken it."""
+    return f"run {run_id}" if run_id else "the script"
+
+
+class _Remarks:
+    """What is said about the store while the script runs, each once."""
+
+    def __init__(self, store: RunStore, recorder: JobRecorder, *, with_address: bool) -> None:
+        """`with_address`: says where a dashboard shows the run."""
+        self._store = store
+        self._recorder = recorder
+        self._says_where = with_address
+        self._is_settled = False
+        """Whether the store has taken the run, or refused it."""
+        self._has_warned = False
+
+    def make(self) -> None:
+        """Says what is new."""
+        if self._is_settled:
+            return
+        outbox = self._recorder.outbox
+        why = outbox.unavailable
+        self._is_settled = bool(outbox.refused or self._recorder.run_id)
+        if outbox.refused:
+            _say(f"not watching: {outbox.refused}")
+        elif self._recorder.run_id and self._says_where:
+            _say_where(self._recorder.run_id)
+        elif why and not self._has_warned:
+            self._has_warned = True
+            _say(
+                f"the run store {self._store.url} cannot be used now ({why}): what is measured waits for it"
+            )
 
 
 def _state(runner: CommandRunner) -> str:

@@ -27,12 +27,13 @@ from vitprof.errors import VitprofError, one_line
 from vitprof.home import temporary_prefix
 from vitprof.jobs.event_files import EventFiles
 from vitprof.jobs.nodes import Places
-from vitprof.jobs.supervisor import JobRecorder, create_run
+from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note, read_messages
 from vitprof.recording import codec
 from vitprof.store import RunStore
 from vitprof.store.chunks import n_rows
+from vitprof.store.new_run import NewRun
 from vitprof.store.stored_run import is_alive
 from vitprof.watch.core.messages import is_answer, of_process
 
@@ -305,10 +306,15 @@ def record(runner: ScriptRunner) -> None:
     described = runner.begins()
     if described is None:
         return
-    with contextlib.closing(RunStore()) as store:
-        run_id = create_run(store, own_config(described["watched"]["name"]), lambda: runner.over)
-        runner.reply(run=run_id)
-        recorder = JobRecorder(store, run_id, threading.Event(), start=lambda: runner)
+    new = NewRun.of(own_config(described["watched"]["name"]))
+
+    def reply() -> None:
+        refused = recorder.outbox.refused
+        # 0 while the store is unavailable: the script need not wait for the number
+        runner.reply(**({"error": refused} if refused else {"run": recorder.run_id}))
+
+    with contextlib.closing(RunStore(opens=False)) as store:
+        recorder = JobRecorder(store, new, threading.Event(), start=lambda: runner, on_news=reply)
         try:
             while described is not None:
                 recorder.run()

@@ -1,6 +1,8 @@
 """Brings what a job reports to the run store. Neither the job nor its recorder ever waits for the store."""
 
 import contextlib
+import dataclasses
+import math
 import threading
 import time
 import traceback
@@ -17,6 +19,8 @@ from vitprof.jobs.spool import Spool
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import Chunk, chunks_of, columns_of, joined
+from vitprof.store.database import NO_ANSWER
+from vitprof.store.new_run import NewRun
 
 RETRY_S = 1.0
 """How long (s) to wait before an unavailable store is tried again."""
@@ -24,6 +28,10 @@ MOST_BYTES = 256 << 20
 """Most bytes of steps and telemetry that wait: over a million steps."""
 PATIENCE_BYTES = 8 << 20
 """Bytes that may wait while a write goes on; beyond that the store is taken to be unavailable."""
+PATIENCE_S = 7.0
+"""How long (s) a write may go on before that is so: SQLite waits 5 s for a lock."""
+OPENING_PATIENCE_S = 3.0
+"""The same for a store that is being opened, of which nobody knows whether it can be. It takes 0.02 s."""
 CHUNKS_AT_ONCE = 128
 """The most chunks of one transaction: what waited for hours does not block the store for others."""
 WRITE_WITHIN_S = 30.0
@@ -93,9 +101,26 @@ class Outbox:
     """A buffer that one thread fills and another writes to the store; that thread runs while there is work for it."""
 
     def __init__(
-        self, store: RunStore, run: StoredRun, *, clock: Callable[[], float] = time.monotonic
+        self,
+        store: RunStore,
+        run: StoredRun | NewRun,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_news: Callable[[], object] = lambda: None,
     ) -> None:
-        self.run = run
+        """`run`: a new one is added to the store once that can be used; the store need not be open.
+
+        `on_news` is called where a new run was added, was refused, or has to wait; in any thread.
+        """
+        self._new: NewRun | None = run if isinstance(run, NewRun) else None
+        """The run, while the store does not have it."""
+        self.run = run.run if isinstance(run, NewRun) else run
+        """Its id is 0 while the store does not have it."""
+        self.refused = ""
+        """Why the store will never take a new run, in a line; nothing is kept for it then."""
+        self._may_be_added = False
+        """Whether a try to add it may have succeeded, though it was not answered."""
+        self._on_news = on_news
         self._store = store
         self._clock = clock
         self.before_write: Callable[[], None] = lambda: None
@@ -104,6 +129,8 @@ class Outbox:
         self._waiting: StoreWrite | None = None
         """What is to be written next; an empty one where it is only time to look."""
         self._write: StoreWrite | None = None
+        self._write_since_s = 0.0
+        """When it was begun, on the monotonic clock."""
         self._n_writes = 0
         self._n_samples = 0
         """Telemetry samples so far, which is the number of the next one."""
@@ -136,6 +163,8 @@ class Outbox:
         ]
         telemetry = columns_of(samples, TELEMETRY_COLUMNS)
         with self._changed:
+            if self.refused:
+                return
             n = len(telemetry["t_s"])
             if n:
                 numbers = np.arange(self._n_samples, self._n_samples + n, dtype=np.float64)
@@ -162,9 +191,21 @@ class Outbox:
                     self._spool.append(chunk.kind, chunk.data)
             if self._spool is not None and values:
                 self._spool.append_values(values)
-            if self._spool is None and self._write is not None and n_bytes > PATIENCE_BYTES:
-                self._begin_outage("it does not answer")
+            if n_bytes > PATIENCE_BYTES or self._patience_s() <= 0:
+                self._begin_if_writing()
             self._start()
+
+    def _patience_s(self) -> float:
+        """Returns for how much longer the current write may go on; below 0 where that is too long."""
+        if self._write is None or self._write.ending is not None:
+            # judging a long run takes long
+            return math.inf
+        patience_s = PATIENCE_S if self._new is None else OPENING_PATIENCE_S
+        return self._write_since_s + patience_s - time.monotonic()
+
+    def _begin_if_writing(self) -> None:
+        if self._spool is None and self._write is not None:
+            self._begin_outage(NO_ANSWER)
 
     def finish(
         self, settle: Callable[[], dict[str, Any]], *, t_end_s: float, **values: Any
@@ -176,6 +217,8 @@ class Outbox:
         same where this one has to leave.
         """
         with self._changed:
+            if self.refused:
+                return
             self._ending = Ending(settle, values, t_end_s)
             if self._spool is not None:
                 self._spool.append_values({**values, "t_end_s": t_end_s})
@@ -183,8 +226,16 @@ class Outbox:
 
     def wait_for_end(self, within_s: float = WRITE_WITHIN_S) -> None:
         """Waits up to `within_s` until all is written, unless the store is unavailable."""
+        until_s = time.monotonic() + within_s
         with self._changed:
-            self._changed.wait_for(lambda: self._is_written() or self._spool is not None, within_s)
+            while not self._is_written() and self._spool is None:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    return
+                if self._patience_s() <= 0:
+                    self._begin_if_writing()
+                    return
+                self._changed.wait(min(left_s, self._patience_s()))
 
     @property
     def unavailable(self) -> str:
@@ -211,9 +262,12 @@ class Outbox:
         line = ""
         with self._changed:
             thread = self._thread
+            if self._new is not None:
+                # it is no write that would be cut short
+                thread = None
             self._leaving = True
             if self._spool is None and not self._is_written():
-                self._begin_outage("it did not answer in time")
+                self._begin_outage(NO_ANSWER)
             if self._spool is not None:
                 line = self._leave_files(self._spool)
             self._changed.notify_all()
@@ -236,7 +290,8 @@ class Outbox:
         return f"{line}: what it could not take is in {names} until vitprof starts again"
 
     def _is_written(self) -> bool:
-        return all(each is None for each in (self._waiting, self._write, self._spool, self._ending))
+        open_ends = (self._new, self._waiting, self._write, self._spool, self._ending)
+        return all(each is None for each in open_ends)
 
     def _start(self) -> None:
         if self._thread is None and not self._leaving:
@@ -249,9 +304,11 @@ class Outbox:
 
     def _begin_outage(self, why: str) -> None:
         self._outages.why = why
-        self._spool = Spool(self._store, self.run, why)
+        self._spool = Spool(self._store, self.run, why, new=self._new)
         self._keep(self._spool)
         self._changed.notify_all()
+        if self._new is not None:
+            self._on_news()
 
     def _keep(self, spool: Spool, lost: dict[str, int] | None = None) -> None:
         """Writes to files all that the store may not have; counts rows without room in `lost`."""
@@ -285,6 +342,7 @@ class Outbox:
             if self._spool is None:
                 self._outages.since_s = self._clock()
             waiting = self._waiting
+            self._write_since_s = time.monotonic()
             if waiting is None:
                 # the end only once all the rest is stored
                 self._write = StoreWrite(ending=self._ending)
@@ -296,7 +354,46 @@ class Outbox:
                 self._waiting = None
             return True
 
+    def _add_run(self, new: NewRun) -> None:
+        """Adds a new run to the store. Raises `StoreError`."""
+        self._store.open()
+        if self._leaving:
+            # the next program adds it
+            raise StoreAwayError("the program ends", NO_ANSWER)
+        again = self._may_be_added
+        self._may_be_added = True
+        run_id = self._store.add_new(new, again=again)
+        if run_id < 0:
+            raise StoreError(f"run {-run_id} was deleted")
+        with self._changed:
+            self._new = None
+            self.run = dataclasses.replace(self.run, run_id=run_id)
+            self._write_since_s = time.monotonic()
+        self._on_news()
+
+    def _refuse(self, why: str) -> None:
+        """Drops all that waits for a store that can be used, and does not take runs."""
+        with self._changed:
+            self.refused = why
+            self._new = None
+            self._write = None
+            self._waiting = None
+            self._ending = None
+            if self._spool is not None:
+                self._spool.delete()
+                self._spool = None
+            self._changed.notify_all()
+        self._on_news()
+
     def _store_next(self) -> None:
+        if self._new is not None:
+            try:
+                self._add_run(self._new)
+            except StoreAwayError:
+                raise
+            except Exception as error:
+                self._refuse(one_line(error))
+                return
         batch = self._write or StoreWrite()
         ending = batch.ending
         if ending is not None:

@@ -13,6 +13,7 @@ import getpass
 import hashlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -101,6 +102,10 @@ class MachineLock:
         self.not_seen = ""
         """Why the jobs of other programs cannot be seen, for a notice; such a job waits for none of them."""
         self._place: FileLock | None = None
+        self._descriptor = -1
+        """That of the place's file, while it is locked."""
+        self._using = threading.Lock()
+        """Held while the descriptor is used, and while it is closed: its number may then be another file's."""
 
     def acquire(self, *, anyway: bool = False) -> bool:
         """Takes a place if the job has its turn, and returns whether it has: every job that has a place
@@ -138,8 +143,16 @@ class MachineLock:
             self.not_seen = NOT_SEEN.format(f"{home.lock_dir()}: {problem}")
 
     def _write(self, fd: int) -> None:
+        self._descriptor = fd
         os.truncate(fd, 0)
         os.pwrite(fd, HOLDER.dump_json(self.holder), 0)
+
+    def name_run(self, run: int) -> None:
+        """Says which run has the place, where that was not known when it was taken."""
+        with self._using, contextlib.suppress(OSError):
+            if self._place is not None and self.holder.run != run:
+                self.holder = replace(self.holder, run=run)
+                self._write(self._descriptor)
 
     def others(self) -> list[Holder]:
         """Returns the other jobs that have a place."""
@@ -147,9 +160,10 @@ class MachineLock:
 
     def release(self) -> None:
         """Frees the place. May be called again."""
-        if self._place is not None:
-            self._place.release()
-            self._place = None
+        with self._using:
+            if self._place is not None:
+                self._place.release()
+                self._place = None
 
 
 def holders() -> list[Holder]:

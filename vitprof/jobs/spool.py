@@ -10,6 +10,7 @@ file without a lock was left by a program that ended.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import mmap
@@ -18,8 +19,8 @@ import stat
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -31,13 +32,13 @@ from vitprof.recording.codec import arrow
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import NUMBER, Kind, loaded
-from vitprof.store.database import MAX_ID
-from vitprof.store.run_store import plain_columns
+from vitprof.store.database import MAX_ID, NO_ANSWER
+from vitprof.store.new_run import NewRun, plain_columns
 
 PREFIX = "vitprof-spool-"
 DAMAGED = "vitprof-damaged-"
 """Prefix of a file that could not be read to its end; it is not read again."""
-MAGIC = "vitprof spool 2"
+MAGIC = "vitprof spool 3"
 """What every file says of itself; the number changes with the format."""
 VALUES = "values"
 """The kind of an entry with columns of the run."""
@@ -55,6 +56,7 @@ class Owner:
     """
 
     id: Number
+    """0 where the store had not taken the run when the file was begun."""
     created_utc: str
     owner_host: str
     owner_pid: Number
@@ -69,6 +71,8 @@ class Header:
     run: Owner
     why: str
     part: Number
+    whole: bool
+    """Whether the first entry of the first part has all columns of a run, with which it can be added."""
 
 
 HEADER = TypeAdapter(Header)
@@ -81,8 +85,7 @@ class SpoolFile:
         self.path = path
         self._descriptor = descriptor
         self.size = os.fstat(descriptor).st_size
-        self.header: dict[str, Any] = {}
-        """What its schema says, once it was read."""
+        self._header: Header | None = None
 
     @classmethod
     def create(cls, directory: Path, header: Mapping[str, Any]) -> SpoolFile:
@@ -136,16 +139,28 @@ class SpoolFile:
             raise
         self.size += len(data)
 
-    def read_header(self) -> None:
-        """Fills `header`. Raises `ValueError` for a file that is damaged, or of another version."""
+    @property
+    def header(self) -> Header:
+        """Returns what its schema says, once it was read."""
+        assert self._header is not None
+        return self._header
+
+    def read_header(self, stores: Collection[str]) -> bool:
+        """Reads `header` if the file is for one of these `stores`; returns whether it is.
+
+        Raises `ValueError` for a file that is damaged, and for one of these stores that another version
+        wrote.
+        """
         header = json.loads((self._stream().schema.metadata or {}).get(b"vitprof", b"{}"))
-        if not isinstance(header, dict) or header.get("magic") != MAGIC:
+        if not isinstance(header, dict) or header.get("store") not in stores:
+            return False
+        if header.get("magic") != MAGIC:
             raise ValueError("another version of vitprof wrote it")
         try:
-            HEADER.validate_python(header)
+            self._header = HEADER.validate_python(header)
         except ValidationError:
             raise ValueError("it is damaged") from None
-        self.header = header
+        return True
 
     def entries(self) -> Iterator[tuple[str, bytes]]:
         """Yields kind and payload of each entry, up to a damaged one. Raises `ValueError` for that."""
@@ -193,14 +208,20 @@ class SpoolFile:
 class Spool:
     """The files of one run: in the first of the directories `places` that has room, then in the next."""
 
-    def __init__(self, store: RunStore, run: StoredRun, why: str) -> None:
-        """`why` says why the store could not be written."""
-        owner = {field.name: getattr(run, field.name) for field in fields(Owner)}
-        self._header = {"magic": MAGIC, "store": store.identity, "run": owner, "why": why}
-        self._places = places_of(store)
+    def __init__(
+        self, store: RunStore, run: StoredRun, why: str, *, new: NewRun | None = None
+    ) -> None:
+        """`why` says why the store could not be written. `new`: the run, where the store does not have it."""
+        owner = {each.name: getattr(run, each.name) for each in fields(Owner)}
+        self._header: dict[str, Any] = {"magic": MAGIC, "store": store.identity, "why": why}
+        self._header |= {"run": owner, "whole": new is not None}
+        # a file beside the store would hang as that does
+        self._places = places_of(store, with_own=store.file is None or why != NO_ANSWER)
         self.files: list[SpoolFile] = []
         self.error = ""
         """Why an entry is in no file; "" where all are."""
+        if new is not None:
+            self.append_values(new.columns)
 
     def append(self, kind: str, payload: bytes) -> bool:
         """Adds an entry, to a new file where the last one has no room. Returns whether a file took it."""
@@ -238,16 +259,29 @@ class Spool:
         return names
 
 
-def places_of(store: RunStore) -> list[Path]:
+def places_of(store: RunStore, *, with_own: bool = True) -> list[Path]:
     """Returns the directories of this store's files: its own, then the temporary one."""
-    own = store.file.parent if store.file is not None else home()
-    return list(dict.fromkeys([own, Path(tempfile.gettempdir())]))
+    places = [Path(tempfile.gettempdir())]
+    if with_own:
+        places.insert(0, store.file.parent if store.file is not None else home())
+    return list(dict.fromkeys(places))
 
 
 def _schema(header: Mapping[str, Any] | None = None) -> Any:
     pa = arrow()
     fields = [("kind", pa.string()), ("crc", pa.uint32()), ("payload", pa.binary())]
     return pa.schema(fields, metadata=header and {"vitprof": json.dumps(header)})
+
+
+@dataclass
+class _Taken:
+    """What was read of a run's files."""
+
+    n_steps: int = 0
+    values: dict[str, Any] = field(default_factory=dict)
+    """Columns of the run, which are not written yet."""
+    damage: dict[SpoolFile, str] = field(default_factory=dict)
+    """Files that could not be read to their end, and why."""
 
 
 def import_left(
@@ -267,27 +301,32 @@ def import_left(
     lines = list[str]()
     until = clock() + IMPORT_S
     remaining = _orphaned(store, lines)
+    waiting = set[int]()
     try:
-        for run_id in sorted(remaining):
-            lines += _import(store, remaining[run_id], lambda: clock() > until, sum_up)
-            del remaining[run_id]
+        for owner in sorted(remaining, key=dataclasses.astuple):
+            lines += _import(store, remaining[owner], lambda: clock() > until, sum_up)
+            del remaining[owner]
+        return lines, waiting
     except StoreAwayError:
         pass
     except TimeoutError:
-        what = f"what waited for the run store ({_names(remaining[run_id])})"
-        lines.append(f"run {run_id}: {what} is large; the next start imports the rest")
+        what = f"what waited for the run store ({_names(remaining[owner])})"
+        lines.append(f"{_which(owner)}: {what} is large; the next start imports the rest")
     finally:
         for files in remaining.values():
             for file in files:
                 file.close()
-    return lines, set(remaining)
+    with contextlib.suppress(StoreAwayError):
+        ids = [store.id_of(dataclasses.asdict(owner)) for owner in remaining]
+        waiting = {run_id for run_id in ids if run_id is not None}
+    return lines, waiting
 
 
-def _orphaned(store: RunStore, lines: list[str]) -> dict[int, list[SpoolFile]]:
+def _orphaned(store: RunStore, lines: list[str]) -> dict[Owner, list[SpoolFile]]:
     """Returns the files that ended programs left for this store, by run, in the order they were
     written; adds to `lines` what is wrong with others.
     """
-    of_run: dict[int, list[SpoolFile]] = {}
+    of_run: dict[Owner, list[SpoolFile]] = {}
     paths = (path for place in places_of(store) for path in sorted(place.glob(f"{PREFIX}*")))
     for path in paths:
         file = SpoolFile.open_orphan(path)
@@ -297,17 +336,17 @@ def _orphaned(store: RunStore, lines: list[str]) -> dict[int, list[SpoolFile]]:
             file.delete()
             continue
         try:
-            file.read_header()
+            is_ours = file.read_header(store.identities)
         except ValueError as error:
             what = f"{path}, which waited for the run store"
             lines.append(f"{what}, cannot be read ({error}): {file.set_aside()}")
             continue
-        if file.header["store"] == store.identity:
-            of_run.setdefault(file.header["run"]["id"], []).append(file)
+        if is_ours:
+            of_run.setdefault(file.header.run, []).append(file)
         else:
             file.close()
     for files in of_run.values():
-        files.sort(key=lambda file: int(file.header["part"]))
+        files.sort(key=lambda file: file.header.part)
     return of_run
 
 
@@ -322,25 +361,21 @@ def _import(
     Raises `StoreAwayError`, and `TimeoutError` once `late` returns true.
     """
     names = _names(files)
-    header = files[0].header
-    run_id = header["run"]["id"]
-    why = header["why"]
-    if not store.has_run(header["run"]):
+    why = files[0].header.why
+    try:
+        run_id = _run_of(store, files[0])
+    except ValueError as error:
+        what = f"{names}, which waited for the run store, cannot be read ({error})"
+        asides = [file.set_aside() for file in files]
+        return [f"{what}: {asides[0]}"]
+    if run_id is None:
         for file in files:
             file.delete()
-        gone = f"run {run_id} is not in the store any more"
+        gone = f"{_which(files[0].header.run)} is not in the store any more"
         return [f"{gone}: what waited for it ({names}) was deleted"]
-    n_steps = 0
-    values = dict[str, Any]()
-    damage = dict[SpoolFile, str]()
-    for file in files:
-        try:
-            for n in _written(store, run_id, file, values, late):
-                n_steps += n
-        except (StoreAwayError, TimeoutError):
-            raise
-        except (ArithmeticError, LookupError, TypeError, ValueError, StoreError) as error:
-            damage[file] = one_line(error) if isinstance(error, VitprofError) else str(error)
+    taken = _taken(store, run_id, files, late)
+    values = taken.values
+    damage = taken.damage
     ended_s = values.pop("t_end_s", None)
     notices = list(values.get("notices") or store.run(run_id).notices)
     if ended_s is None:
@@ -356,8 +391,8 @@ def _import(
     has_ended = ended_s is not None and values.get("status") not in LIVE_STATUSES
     sum_up(run_id, float(ended_s) if has_ended else None)
     lines = []
-    if n_steps or not damage:
-        imported = f"{n_steps:,} steps that waited for the run store ({names}) were imported"
+    if taken.n_steps or not damage:
+        imported = f"{taken.n_steps:,} steps that waited for the run store ({names}) were imported"
         lines.append(f"run {run_id}: {imported}")
     for file in files:
         if file in damage:
@@ -367,6 +402,43 @@ def _import(
         else:
             file.delete()
     return lines
+
+
+def _taken(
+    store: RunStore, run_id: int, files: list[SpoolFile], late: Callable[[], bool]
+) -> _Taken:
+    """Writes what can be read of a run's files to the store. Raises as `_import` does."""
+    taken = _Taken()
+    for file in files:
+        try:
+            for n in _written(store, run_id, file, taken.values, late):
+                taken.n_steps += n
+        except (StoreAwayError, TimeoutError):
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError, StoreError) as error:
+            why = one_line(error) if isinstance(error, VitprofError) else str(error)
+            taken.damage[file] = why
+    return taken
+
+
+def _run_of(store: RunStore, first: SpoolFile) -> int | None:
+    """Returns the id of the run that a file belongs to, which is added where no store has it yet.
+
+    None: it was deleted. Raises `ValueError` for a file that does not say enough of it.
+    """
+    known = store.id_of(dataclasses.asdict(first.header.run))
+    if known is not None:
+        return known if known > 0 else None
+    if not first.header.whole:
+        return None
+    kind, columns = next(first.entries(), ("", b""))
+    if kind != VALUES:
+        raise ValueError("it is damaged")
+    return store.add_new(NewRun.read(json.loads(columns)))
+
+
+def _which(run: Owner) -> str:
+    return f"run {run.id}" if run.id else f"a run of {run.created_utc}"
 
 
 def _names(files: list[SpoolFile]) -> str:

@@ -12,19 +12,20 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.timing import steady
-from vitprof.config import RunConfig
+from vitprof.attempts import Attempt
 from vitprof.config.own_script import is_own_script, with_loader
 from vitprof.engine.locations import remove_copies
-from vitprof.errors import StoreAwayError, one_line
+from vitprof.errors import one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs import finalise, scheduling
-from vitprof.jobs.outbox import RETRY_S, WRITE_WITHIN_S, Outbox
+from vitprof.jobs.outbox import WRITE_WITHIN_S, Outbox
 from vitprof.jobs.runners import Launcher, Runner, start_runner
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
 from vitprof.recording import codec
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status, Stop
 from vitprof.store import RunStore, chunks
+from vitprof.store.new_run import NewRun
 from vitprof.telemetry.sampler import Telemetry
 
 FLUSH_EVERY_S = 0.5
@@ -35,35 +36,18 @@ there are."""
 STOP_GRACE_S = 1.2
 """How long (s) a job may take to stop by itself, and to be gone after its last message. Stop is
 promised within 2 s, and ending a process takes a moment too."""
-CREATE_WITHIN_S = 180.0
-"""How long (s) to wait for an unavailable store when a script begins, which is watched meanwhile."""
 LEAVE_AFTER_S = 5.0
 """How long (s) to wait for an unavailable store when a script has ended: nobody should have to wait
 for vitprof."""
+PLACE_WITHIN_S = 2.0
+"""How long (s) the files of the machine's places may take: they may be on a drive that does not answer."""
+PLACE_UNKNOWN = scheduling.NOT_SEEN.format("the files that say so do not answer")
 NOT_BEGUN = "stopped before it began"
 
 
 def log_file(run_id: int, logs: Path | None = None) -> Path:
     """Returns the log file of a run's processes, in `logs` (default: `home.log_dir()`), and creates that folder."""
     return ensure_dir(logs or log_dir()) / f"run-{run_id}.log"
-
-
-def create_run(store: RunStore, config: RunConfig, over: Callable[[], bool]) -> int:
-    """Adds a run for a script that is already running, and returns its id.
-
-    Waits for an unavailable store: at most `CREATE_WITHIN_S`, and `LEAVE_AFTER_S` once the script is
-    `over`. Raises `StoreError`.
-    """
-    until = time.monotonic() + CREATE_WITHIN_S
-    while True:
-        try:
-            return store.create_run(config)
-        except StoreAwayError:
-            if time.monotonic() >= until:
-                raise
-            if over():
-                until = min(until, time.monotonic() + LEAVE_AFTER_S)
-        time.sleep(RETRY_S)
 
 
 def record_end(
@@ -93,7 +77,8 @@ class Disturbances:
     which it could not run.
     """
 
-    def __init__(self, store: RunStore, run_id: int) -> None:
+    def __init__(self, store: RunStore, run_id: Callable[[], int]) -> None:
+        """`run_id` returns the run's id; it is called once the store has the run."""
         self._store = store
         self._run_id = run_id
         self._others: dict[object, str] = {}
@@ -126,17 +111,17 @@ class Disturbances:
             self._look_for_others()
         numbers = [self._to_mark.popleft() for _ in range(len(self._to_mark))]
         # those that are not stored yet are marked when the run ends
-        self._store.mark_warmup(self._run_id, numbers)
+        self._store.mark_warmup(self._run_id(), numbers)
 
     def look_again(self) -> None:
         """Looks for other jobs once more when the job has ended, and stores what is new. Raises `StoreError`."""
         self._look_for_others()
         lines = list(self._others.values())
         if len(lines) > self._n_concurrent:
-            run = self._store.run(self._run_id)
+            run = self._store.run(self._run_id())
             notices = dict.fromkeys([*run.notices, *lines])
             self._store.update_run(
-                self._run_id, notices=[*notices], facts=run.facts | {N_CONCURRENT: len(lines)}
+                run.id, notices=[*notices], facts=run.facts | {N_CONCURRENT: len(lines)}
             )
 
     def _look_for_others(self) -> None:
@@ -148,8 +133,10 @@ class Disturbances:
         if lock is None:
             return
         now = time.perf_counter()
-        running = scheduling.concurrently_running(self._store, self._run_id)
-        for run in (*running, *self._store.ended_since(self._run_id, self._since_s)):
+        run_id = self._run_id()
+        lock.name_run(run_id)
+        running = scheduling.concurrently_running(self._store, run_id)
+        for run in (*running, *self._store.ended_since(run_id, self._since_s)):
             self._others.setdefault(
                 run.id, f"run {run.id} on {scheduling.device_of(run)} ({run.name}) {SHARED}"
             )
@@ -213,7 +200,7 @@ class JobRecorder:
     def __init__(
         self,
         store: RunStore,
-        run_id: int,
+        run_id: int | NewRun,
         stop: threading.Event,
         clock: Callable[[], float] = time.perf_counter,
         *,
@@ -222,25 +209,31 @@ class JobRecorder:
         start: Callable[[], Runner] | None = None,
         lock: scheduling.MachineLock | None = None,
         outbox: Outbox | None = None,
+        on_news: Callable[[], object] = lambda: None,
     ) -> None:
-        """`start` starts what is to be recorded, by default the job of the run's config."""
+        """`run_id`: of a run that the store has; or a run that is added once the store can be used, which
+        need not be open. `start` starts what is to be recorded, by default the job of the run's config.
+        `on_news`: see `Outbox`.
+        """
         self._store = store
-        self._run_id = run_id
         self._stop = stop
         self._clock = clock
-        self._disturbances = Disturbances(store, run_id)
-        self.outbox = outbox or Outbox(store, store.run(run_id), clock=clock)
+        if outbox is None:
+            run = run_id if isinstance(run_id, NewRun) else store.run(run_id)
+            outbox = Outbox(store, run, clock=clock, on_news=on_news)
+        self.outbox = outbox
+        self._disturbances = Disturbances(store, lambda: self.run_id)
         """After `run` it may hold data that the store does not have yet; `leave` ends that."""
         self.outbox.before_write = self._disturbances.look_at_store
         run = self.outbox.run
         self._config = run.config
         shares = run.config.share_machine
         self._lock = lock or scheduling.MachineLock(
-            run_id, run.config.device, shares=shares, store_url=store.url
+            run.id, run.config.device, shares=shares, store_url=store.url
         )
         own = launcher or Launcher()
         self._start = start or (
-            lambda: start_runner(self._config, log_file(run_id, logs), own, stop)
+            lambda: start_runner(self._config, log_file(self.run_id, logs), own, stop)
         )
         self._columns: dict[str, Any] = {
             "facts": dict(run.facts),
@@ -260,6 +253,11 @@ class JobRecorder:
         self._origin: float | None = None
         """When it was started first, on its clock; a script may begin again after its "end"."""
 
+    @property
+    def run_id(self) -> int:
+        """Returns the id of the run; 0 while the store does not have it."""
+        return self.outbox.run.id
+
     def run(self) -> None:
         """Starts the job and records it to its end. Raises `VitprofError` if it could not be started."""
         if self._stop.is_set():
@@ -271,13 +269,22 @@ class JobRecorder:
         self.outbox.add(
             status="running", stage="starting", message="", error="", t_origin_s=self._origin
         )
-        self._lock.acquire(anyway=True)
-        self._disturbances.lock = self._lock
+        self._disturbances.lock = self._take_place()
         try:
             self._run_to_its_end(self._origin)
         finally:
             self._disturbances.lock = None
             self._lock.release()
+
+    def _take_place(self) -> scheduling.MachineLock | None:
+        """Takes a place of the machine; returns None where its files do not answer."""
+        try:
+            taken = Attempt(lambda: self._lock.acquire(anyway=True), "vitprof-place")
+            taken.result(PLACE_WITHIN_S)
+        except TimeoutError:
+            self._columns["notices"].append(PLACE_UNKNOWN)
+            return None
+        return self._lock
 
     def _run_to_its_end(self, origin: float) -> None:
         runner = self._start()
@@ -288,7 +295,8 @@ class JobRecorder:
         finally:
             runner.kill()
             reason = runner.close()
-            remove_copies()  # those of a job that was killed
+            if not is_own_script(self._config):
+                remove_copies()  # those of a job that was killed
             if self._telemetry is not None:
                 self._telemetry.stop()
         self._flush(last=True)
@@ -439,7 +447,7 @@ class JobRecorder:
 
         def settled() -> dict[str, Any]:
             self._disturbances.look_again()
-            return finalise.settle(self._store, self._run_id, origin, ended)
+            return finalise.settle(self._store, self.run_id, origin, ended)
 
         columns = {"status": status, "stage": "", "progress": None, "message": "", "error": error}
         self.outbox.finish(settled, t_end_s=ended, **columns)

@@ -1,24 +1,18 @@
 """The run store: runs, their steps and their telemetry, in SQLite (WAL) or any other database of SQLAlchemy."""
 
 import contextlib
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from vitprof.analysis.arrays import Series
-from vitprof.config import RunConfig, resolve
+from vitprof.config import RunConfig
 from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import (
-    ENDED_STATUSES,
     LIVE_STATUSES,
-    STARTED_BY,
-    Phase,
-    RunSummary,
-    summary_to_dict,
 )
 from vitprof.store import database, stored_run
 from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks
@@ -31,6 +25,7 @@ from vitprof.store.database import (
     runs,
     series,
 )
+from vitprof.store.new_run import NewRun, fits, new_columns, plain_columns
 from vitprof.store.owners import owner_columns
 from vitprof.store.stored_run import StoredRun
 
@@ -149,6 +144,17 @@ def erase_rows(db: sa.Connection, run_ids: Collection[int]) -> None:
             db.execute(sa.delete(table).where(key.in_(part)))
 
 
+IDENTITY = ("created_utc", "owner_host", "owner_pid", "owner_started")
+"""Columns that tell a run from those of other programs, in every store."""
+
+
+def _id_of(db: sa.Connection, wanted: Mapping[str, Any]) -> int | None:
+    alike = [runs.c[name] == wanted[name] for name in IDENTITY]
+    if wanted.get("id"):
+        alike.append(runs.c.id.in_((wanted["id"], -wanted["id"])))
+    return db.execute(sa.select(runs.c.id).where(*alike)).scalar()
+
+
 class RunStore(stored_run.RunLists, SeriesStore, DeletedRuns):
     """The runs in one database.
 
@@ -168,16 +174,25 @@ class RunStore(stored_run.RunLists, SeriesStore, DeletedRuns):
         dashboard's user, where it has a login.
         """
         self.check_may_change()
-        values = plain_columns(
-            {"config": config, "status": "queued", "created_utc": database.now_utc()}
-        )
-        values |= {"name": resolve.run_name(config), "group_key": group_key, "role": role}
-        values["facts"] = {STARTED_BY: started_by} if started_by else {}
+        values = new_columns(config, started_by)
+        values |= {"group_key": group_key, "role": role}
         with self.transaction() as db:
-            new = sa.insert(runs).values(**owner_columns(started_by), **values)
-            run_id = inserted_id(db.execute(new))
+            run_id = inserted_id(db.execute(sa.insert(runs).values(**values)))
             query = sa.select(*stored_run.STORED).where(runs.c.id == run_id)
             return stored_run.stored_run(db.execute(query).one())
+
+    def add_new(self, new: NewRun, *, again: bool = False) -> int:
+        """Adds a run that was begun before the store could be used, and returns its id.
+
+        `again`: returns the id of the run that an earlier try may have added; it is negative where that
+        was deleted.
+        """
+        self.check_may_change()
+        with self.writing() as db:
+            known = _id_of(db, new.columns) if again else None
+            if known is not None:
+                return known
+            return inserted_id(db.execute(sa.insert(runs).values(**new.columns)))
 
     def update_run(self, run_id: int, **values: Any) -> None:
         """Sets columns of a run; config, summary and phases are given as objects.
@@ -220,19 +235,20 @@ class RunStore(stored_run.RunLists, SeriesStore, DeletedRuns):
             plain = plain_columns(values)
             float(plain.get("t_end_s") or 0.0)
             for name, value in plain.items():
-                if name != "t_end_s" and not _fits(runs.c[name], value):
+                if name != "t_end_s" and not fits(runs.c[name], value):
                     raise ValueError
             columns = {name: plain.get(name, stored) for name, stored in row._mapping.items()}
             stored_run.read_run(columns)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StoreError):
             raise ValueError("it has values that no run has") from None
 
-    def has_run(self, wanted: Mapping[str, Any]) -> bool:
-        """Returns whether there is a run with these values in its columns."""
-        alike = [runs.c[name] == value for name, value in wanted.items()]
-        query = sa.select(runs.c.id).where(runs.c.id > 0, *alike)
+    def id_of(self, wanted: Mapping[str, Any]) -> int | None:
+        """Returns the id of the run with these values in its columns; it is negative for a deleted run.
+
+        None: there is none.
+        """
         with self.transaction() as db:
-            return db.execute(query).first() is not None
+            return _id_of(db, wanted)
 
     def runs(
         self,
@@ -350,51 +366,6 @@ class RunStore(stored_run.RunLists, SeriesStore, DeletedRuns):
 
 def _no_run(run_id: int) -> str:
     return f"there is no run {run_id}; {program()} runs lists them"
-
-
-def _fits(column: sa.Column[Any], value: Any) -> bool:
-    """Returns whether a column may have a value. Raises `TypeError` or `ValueError` for some others."""
-    if column.name == "status":
-        return value in (*LIVE_STATUSES, *ENDED_STATUSES)
-    if value is None and column.nullable is True:
-        return True
-    kind = column.type.python_type
-    if isinstance(column.type, sa.JSON):
-        kind = list if column.name in ("phases", "notices", "spark") else dict
-    # JSON writes a float that is whole as a whole number
-    if kind is float:
-        value = float(value)
-    return isinstance(value, kind)
-
-
-def plain_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns columns of a run as plain values, with those that repeat parts of them.
-
-    Plain values stay as they are.
-    """
-    values = dict(columns)
-    summary = values.get("summary")
-    if isinstance(summary, RunSummary):
-        summary = values["summary"] = summary_to_dict(summary)
-    if summary is not None:
-        values["samples_per_s"] = summary.get("samples_per_s")
-        values["idle_frac"] = summary.get("device_idle_frac")
-    if "config" in values:
-        config = values["config"]
-        if isinstance(config, RunConfig):
-            config = values["config"] = config.to_dict()
-        for name in database.LISTED:
-            kind = int if name == "batch_size" else str
-            if isinstance(config.get(name), kind):
-                values[name] = config[name]
-    if "verdict" in values:
-        values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
-    if "phases" in values:
-        values["phases"] = [
-            dataclasses.astuple(phase) if isinstance(phase, Phase) else phase
-            for phase in values["phases"]
-        ]
-    return values
 
 
 class RunImport:

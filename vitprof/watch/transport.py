@@ -131,8 +131,8 @@ class Transport:
             return self._awaited(lambda: self._answer_to(question), ANSWER_LIMIT_S)
 
     def run_number(self) -> int | None:
-        """Sends all events so far; returns the number of the run that was begun for them. None: it is
-        not known within `END_LIMIT_S`."""
+        """Sends all events so far; returns the number of the run that was begun for them. 0: it has none
+        yet. None: it is not known within `END_LIMIT_S`."""
         with self._sending:
             self._flush()
             return self._awaited(lambda: self._run_number, END_LIMIT_S)

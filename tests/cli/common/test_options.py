@@ -8,7 +8,9 @@ import pytest
 
 from tests.command_line import Call
 from vitprof import cli
+from vitprof.cli.common import options
 from vitprof.config import CHOICES, GROUPS, RunConfig
+from vitprof.datasets.own import registry
 from vitprof.errors import VitprofError
 
 
@@ -71,3 +73,10 @@ def test_every_setting_reaches_the_config(
         f.name: f.default for f in dataclasses.fields(RunConfig) if f.name not in (name, "epochs")
     }
     assert others == {key: getattr(configs[0], key) for key in others}
+
+
+def test_making_the_commands_asks_nothing_of_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be on a drive that does not answer, and `watch` starts its script all the same."""
+    monkeypatch.setattr(registry, "path", Mock(side_effect=AssertionError))
+    for name in (name for names in GROUPS.values() for name in names):
+        options.option(name)

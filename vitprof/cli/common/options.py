@@ -93,7 +93,9 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
         }
     elif name == "dataset":
         settings |= {"metavar": "NAME|SPEC", "parser": data_set}
-        text += f"; one of {', '.join(catalog.DATASETS)}, or your own (datasets --help)"
+        # the user's own are not named: this is made for every command, and their list may be on a drive
+        # that does not answer
+        text += f"; one of {', '.join(registry.VITPROFS)}, or your own (datasets lists them)"
     elif name == "model":
         settings |= {"metavar": "NAME", "parser": model_named}
         text += (

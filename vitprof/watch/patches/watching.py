@@ -144,7 +144,7 @@ class Watching:
         known = self._transport.run_number()
         if run.quiet or self.over or not self._transport.connected:
             return
-        at = "" if known is None else f" {known}"
+        at = f" {known}" if known else ""
         what = f"recorded as run{at}" if at else "the run is being recorded"
         say(f"{what}: see {program()} runs{at}, or the dashboard")
 
