@@ -234,7 +234,8 @@ def test_a_process_that_is_not_recorded_is_answered_and_no_run_is_told_of_it(
     process.trains(6)
     process.sends(Note("steps", {"thread": MAIN}))
     assert process.hears() == {"answer": "steps", "ended": 5, "loader": TRAIN}
-    told = process.ends()
+    place, *told = process.ends()
+    assert place == Note("rank", {"rank": 1, "pid": 17}), "to be seen where it is stopped"
     n_steps = sum(len(each["step"]) for each in told if not isinstance(each, Note))
     assert n_steps == (6 if recorded else 0)
     assert bool(told) is recorded

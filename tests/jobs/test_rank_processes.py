@@ -1,13 +1,16 @@
 """All ranks of a job in one run: a real one of torchrun's, processes that only send, and built-in jobs."""
 
 import json
+import signal
 import socket
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tests import ROOT
@@ -21,6 +24,7 @@ from tests.engine_fixtures import (
     wait_until,
 )
 from tests.jobs.test_command import recorded
+from vitprof.analysis.timing.steady import stops_of
 from vitprof.config import RunConfig
 from vitprof.errors import DeviceError
 from vitprof.jobs import finalise, nodes, rank_processes
@@ -89,7 +93,7 @@ def main(rank):
 torch.multiprocessing.start_processes(main, nprocs=2, start_method="fork")
 """
 SCRIPT = """
-import json, os, sys, time, torch, torch.distributed as dist
+import json, os, signal, sys, time, torch, torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
 torch.set_num_threads(1)
@@ -115,6 +119,8 @@ for batch in DataLoader(Slow(), batch_size=4):
     loss.backward()
     optimizer.step()
     losses.append(float(loss))
+    if rank == 1 and len(losses) == 20 and sys.argv[2:] == ["stops"]:
+        os.kill(os.getpid(), signal.SIGSTOP)
     asked = time.perf_counter()
 with open(f"{sys.argv[1]}-{rank}.json", "w") as file:
     json.dump([waits, losses], file)
@@ -237,6 +243,37 @@ def test_both_ranks_are_in_one_run_and_the_slow_one_is_named(
     assert not run.verdict.advice
     store.compact(run.id)
     assert len(store.steps_of_ranks(run.id, names=("step",))[1]["step"]) == 40
+
+
+@pytest.mark.measured
+def test_a_rank_that_is_stopped_is_seen_and_left_out(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first rank's process was looked at: of 20 s in which the second was stopped nothing was said."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    command = [*run_script(tmp_path, "stopped", *LAUNCHER), "stops"]
+
+    def stopped() -> list[psutil.Process]:
+        return [each for each in descendants() if each.status() == psutil.STATUS_STOPPED]
+
+    with ThreadPoolExecutor(1) as at_once:
+        recording = at_once.submit(recorded, store, "two", lambda: CommandRunner(command))
+        wait_until(lambda: bool(stopped()), "the stop")
+        (process,) = stopped()
+        time.sleep(3.0)  # the fault itself
+        process.send_signal(signal.SIGCONT)
+        run = recording.result()
+    assert run.status == "done"
+    (stop,) = stops_of(run.facts)
+    assert (stop.kind, stop.rank) == ("stopped", 1)
+    assert stop.seconds == pytest.approx(3.0, abs=1.0)
+    (notice,) = run.notices
+    assert "in which rank 1 was stopped (by a signal or a debugger) are left out" in notice
+    steps = store.steps(run.id)
+    stalled = int(steps["step_s"].argmax())
+    assert steps["step_s"][stalled] > 2.0
+    assert np.flatnonzero(steps["warmup"])[5:].tolist() == [stalled]
 
 
 def test_ranks_that_come_late_die_or_are_started_again_leave_the_run_as_it_is(

@@ -96,5 +96,5 @@ def test_nvml_is_not_asked_for_a_gpu_of_rocm(
 ) -> None:
     started = Mock()
     monkeypatch.setattr(supervisor, "Telemetry", started)
-    JobRecorder._start_telemetry(Mock(), 1, {"device": "cuda:0"} | found)
+    JobRecorder._start_telemetry(Mock(_ranks={}), 1, {"device": "cuda:0"} | found)
     assert started.call_args.kwargs["nvidia"] is nvidia

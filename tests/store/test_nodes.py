@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from tests.series import made_steps
+from vitprof.analysis.timing.steady import plain_stops, stops_of
 from vitprof.config import RunConfig
+from vitprof.recording.columns import Stop
 from vitprof.store import MissingError, RunStore
 from vitprof.store.chunks import chunks_of
 from vitprof.store.nodes import MOMENTS, join_nodes
@@ -151,3 +153,21 @@ def _tried(store: RunStore, run_id: int) -> Any:
     with contextlib.suppress(MissingError):  # it was joined already
         return join_nodes(store, run_id)
     return None
+
+
+def test_stops_of_another_node_s_ranks_are_on_the_clock_of_rank_0(store: RunStore) -> None:
+    """Their machine's sleep is not: its clock did not run meanwhile."""
+    whole = made(store, 0)
+    part = made(store, 2, host="b", ahead_s=5000.0)
+    stops = [
+        Stop("stopped", 5110.0, 5112.0, 2.1),
+        Stop("worker", 5113.0, 5114.0, 1.1, rank=3),
+        Stop("asleep", 5115.0, 5115.0, 900.0),
+    ]
+    store.update_run(part, facts={"stops": plain_stops(stops)})
+    joined = join_nodes(store, part)
+    assert joined is not None
+    found = stops_of(store.run(whole).facts)
+    assert found == joined.stops
+    assert [(stop.kind, stop.rank) for stop in found] == [("stopped", 2), ("worker", 3)]
+    assert [stop.t_start_s for stop in found] == pytest.approx([110.0, 113.0], abs=0.01)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -189,3 +190,49 @@ def test_processes_stopped_all_along_and_machines_that_slept() -> None:
     assert (stop.kind, stop.seconds) == ("asleep", 3600.0)
     assert stop.t_end_s - stop.t_start_s <= PERIOD_S
     assert math.isnan(asleep_s()) or 0 <= asleep_s() == pytest.approx(asleep_s(), abs=1)
+
+
+RANK_1, WORKER_OF_1 = 20, 21
+PARENTS = {MAIN: 1, WORKER: MAIN, RANK_1: 1, WORKER_OF_1: RANK_1}
+
+
+def stops_of_ranks(*stopped: set[int], known_at: int = 0) -> list[tuple[str, int | None]]:
+    """What is found of a job of two ranks, the second of which is known from a sample on. `stopped`: by sample."""
+    seeker = StopSeeker(MAIN, PERIOD_S)
+    for number, pids in enumerate([set[int](), *stopped, set[int]()]):
+        if number == known_at:
+            seeker.add_rank(RANK_1, 1)
+        seeker.sample(number * PERIOD_S, set(PARENTS), pids, 100.0, math.nan, PARENTS)
+    return [(stop.kind, stop.rank) for stop in seeker.stops]
+
+
+def test_of_every_rank_of_a_node_it_is_seen_that_it_or_a_worker_of_it_was_stopped() -> None:
+    """Of a job of two ranks only the first one was looked at: the stop of the second seemed to be a worker's."""
+    assert stops_of_ranks({RANK_1}) == [("stopped", 1)]
+    assert stops_of_ranks({WORKER_OF_1}, {WORKER_OF_1}) == [("worker", 1)]
+    assert stops_of_ranks({WORKER}) == [("worker", None)]
+    assert stops_of_ranks({RANK_1}, {RANK_1}, known_at=2) == [("stopped", 1)], "known meanwhile"
+    everybody = stops_of_ranks({WORKER_OF_1, RANK_1, WORKER, MAIN})
+    assert everybody == [("stopped", None), ("worker", None), ("stopped", 1), ("worker", 1)]
+
+
+def test_the_ranks_of_a_real_tree_are_told_by_their_processes() -> None:
+    """Each in a group of processes of its own, with a child."""
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', 'input()'])"
+    ranks = [
+        subprocess.Popen([sys.executable, "-S", "-c", child], stdin=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    telemetry = Telemetry(pid=os.getpid(), trains=ranks[0].pid, device="cpu", sink=Mock())
+    telemetry.add_rank(ranks[1].pid, 1)
+    try:
+        wait_until(lambda: telemetry.sample() and len(telemetry._tree.pids) >= 5, "children")
+        ranks[1].send_signal(signal.SIGSTOP)
+        wait_until(lambda: telemetry.sample() and telemetry._tree.stopped, "the stop")
+        ranks[1].send_signal(signal.SIGCONT)
+        wait_until(lambda: telemetry.sample() and telemetry.stops, "its end")
+        assert [(stop.kind, stop.rank) for stop in telemetry.stops] == [("stopped", 1)]
+    finally:
+        for rank in ranks:
+            rank.communicate(b"")
+        telemetry.stop()

@@ -206,6 +206,9 @@ class Listener:
                 yield message
                 continue
             process = message.values
+            if process["world_size"] > 1:
+                place = {"rank": process["rank"], "pid": process["pid"]}
+                self.inbox.put(Note("rank", place))
             if self._events is not None:
                 messages = self._events.keep(process, messages)
             if not process["recorded"]:

@@ -33,7 +33,12 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
     run = store.run(run_id)
     telemetry = store.telemetry(run_id)
     steps = store.steps(run_id)
-    suspended = steady.in_stops(steps, steady.stops_of(run.facts)) & (steps["warmup"] == 0)
+    stops = steady.stops_of(run.facts)
+    of_ranks = {}
+    if any(stop.rank is not None for stop in stops):
+        of_ranks = store.steps_of_ranks(run.id, names=steady.STOP_COLUMNS)
+        of_ranks[int(run.environment.get("rank") or 0)] = of_ranks.pop(0)
+    suspended = steady.in_stops(steps, stops, of_ranks) & (steps["warmup"] == 0)
     if suspended.any():
         store.mark_warmup(run.id, [int(step) for step in np.unique(steps["step"][suspended])])
         steps = {**steps, "warmup": np.where(suspended, 1.0, steps["warmup"])}

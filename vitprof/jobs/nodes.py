@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,15 @@ from vitprof import formats
 from vitprof.analysis.arrays import Series, mean
 from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.stragglers import NAMES, ranks_of
-from vitprof.analysis.timing.steady import while_steady
+from vitprof.analysis.timing.steady import (
+    STOP_COLUMNS,
+    in_stops,
+    stop_sentence,
+    stops_of,
+    stops_of_rank,
+    while_steady,
+)
+from vitprof.recording.columns import Stop
 from vitprof.store import RunStore
 from vitprof.store.nodes import is_part, join_nodes
 from vitprof.store.stored_run import StoredRun
@@ -79,8 +87,16 @@ def of_ranks(store: RunStore, run: StoredRun, steps: Series, telemetry: Series) 
     """Returns the facts of a run that comparing its ranks gives; none where it is of one process."""
     if run.environment.get("world_size", 1) < 2:
         return {}
-    series = store.steps_of_ranks(run.id, names=NAMES)
-    series[int(run.environment.get("rank") or 0)] = series.pop(0)
+    own_rank = int(run.environment.get("rank") or 0)
+    stops = stops_of(run.facts)
+    names = list(NAMES)
+    if stops:
+        names += [name for name in STOP_COLUMNS if name not in NAMES]
+    series = store.steps_of_ranks(run.id, names=names)
+    series[own_rank] = series.pop(0)
+    for rank, of_rank in series.items() if stops else ():
+        hit = in_stops(of_rank, stops_of_rank(stops, rank, own_rank), series)
+        series[rank] = {**of_rank, "warmup": np.where(hit, 1.0, of_rank["warmup"])}
     cores = others_cpu(steps, telemetry, run.environment).cores
     disk = mean(telemetry["disk_read_bytes_per_s"][while_steady(steps, telemetry["t_s"])]) / 1e6
     measured = {"others_cores": cores, "disk_mb_per_s": disk}
@@ -94,6 +110,16 @@ def of_ranks(store: RunStore, run: StoredRun, steps: Series, telemetry: Series) 
     if ranks is not None:
         facts["ranks"] = ranks.to_dict()
     return facts
+
+
+def _left_out(store: RunStore, run: StoredRun, stops: Sequence[Stop]) -> list[str]:
+    """Returns a line on each stop of another node that the run has steps of."""
+    if not stops:
+        return []
+    of_ranks = store.steps_of_ranks(run.id, names=STOP_COLUMNS)
+    steps = of_ranks[0]
+    hits = [(stop, int(in_stops(steps, [stop], of_ranks).sum())) for stop in stops]
+    return [stop_sentence(stop, n) for stop, n in hits if n or stop.kind == "stopped"]
 
 
 def join(store: RunStore, run: StoredRun, settle: Settle) -> tuple[StoredRun, str]:
@@ -116,5 +142,9 @@ def join(store: RunStore, run: StoredRun, settle: Settle) -> tuple[StoredRun, st
             whole.id, **settle(store, whole.id, whole.t_origin_s, whole.t_origin_s + took_s)
         )
     whole = store.run(whole.id)
+    lines = _left_out(store, whole, joined.stops)
+    if lines:
+        store.update_run(whole.id, notices=[*whole.notices, *lines])
+        whole = store.run(whole.id)
     commands = formats.count(len(whole.facts["nodes"]), "command")
     return whole, f"run {whole.id} has the ranks of {commands}"

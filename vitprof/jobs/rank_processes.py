@@ -146,6 +146,7 @@ class RankProcesses:
                 pass_fds=(memory,),
             )
             self._processes.append(process)
+            buffer.rank(rank, process.pid)
             assert process.stdin is not None
             # it died at once: its thread says so
             with suppress(BrokenPipeError):

@@ -89,12 +89,16 @@ class Disturbances:
         """Jobs that have ended before are not looked for again."""
         self._recent: list[Columns] = []
         """The latest steps."""
+        self._recent_of_ranks: dict[int, list[Columns]] = {}
+        """Those of the job's other ranks."""
         self._earlier: list[Stop] = []
         """Stops that an earlier telemetry found, of a job that began again after its "end"."""
         self._settled: list[Stop] = []
         """Stops whose steps were found."""
         self._stopped: list[str] = []
         """Notices of them."""
+        self._left_out: set[int] = set()
+        """Numbers of the steps that they fell into."""
         self._to_mark: deque[int] = deque()
         """Numbers of suspended steps that the store may not have marked yet."""
         self.lock: scheduling.MachineLock | None = None
@@ -153,18 +157,25 @@ class Disturbances:
         self._earlier += before.stops if before is not None else []
 
     def update(
-        self, new: Sequence[Columns], telemetry: Telemetry | None, *, last: bool
+        self,
+        new: Sequence[Columns],
+        telemetry: Telemetry | None,
+        *,
+        last: bool,
+        of_ranks: Sequence[Columns] = (),
     ) -> dict[str, Any]:
-        """Returns the facts that have changed. `new` are the newest steps; `last`: no more will come."""
+        """Returns the facts that have changed. `new` are the newest steps, `of_ranks` those of other
+        ranks; `last`: no more will come.
+        """
         facts: dict[str, Any] = {}
         if len(self._others) > self._n_concurrent:
             self._n_concurrent = len(self._others)
             facts[N_CONCURRENT] = self._n_concurrent
-        self._recent += [
-            {name: steps[name] for name in steady.STOP_COLUMNS if name in steps} for steps in new
-        ]
-        while len(self._recent) > 1 and sum(map(chunks.n_rows, self._recent[1:])) >= LOOK_BACK:
-            del self._recent[0]
+        for steps in new:
+            _keep_recent(self._recent, steps)
+        for steps in of_ranks:
+            rank = int(steps["rank"][0])
+            _keep_recent(self._recent_of_ranks.setdefault(rank, []), steps)
         stops = list(self._earlier)
         if telemetry is not None:
             stops += telemetry.stops
@@ -180,18 +191,35 @@ class Disturbances:
         if not stops:
             return False
         steps = chunks.joined("steps", self._recent, steady.STOP_COLUMNS)
+        of_ranks = {}
+        if any(stop.rank is not None for stop in stops):
+            of_ranks = {
+                rank: chunks.joined("ranks", recent, steady.STOP_COLUMNS)
+                for rank, recent in self._recent_of_ranks.items()
+            }
         n = len(self._settled)
         ends = steady.end_s(steps)
         seen_s = float(np.nanmax(ends)) if np.isfinite(ends).any() else -np.inf
         for stop in stops:
             if not last and seen_s < stop.t_end_s + SURE_AFTER_S:
                 break
-            hit = steady.in_stops(steps, [stop])
-            self._to_mark.extend(int(step) for step in np.unique(steps["step"][hit]))
-            if hit.any() or stop.kind in ("stopped", "asleep"):
-                self._stopped.append(steady.stop_sentence(stop, int(hit.sum())))
+            hit = steady.in_stops(steps, [stop], of_ranks)
+            numbers = {int(step) for step in np.unique(steps["step"][hit])}
+            self._to_mark.extend(sorted(numbers))
+            # of what was stopped together, as by Ctrl-Z, one line says so
+            is_told = bool(numbers) and numbers <= self._left_out and stop.rank is not None
+            if not is_told and (numbers or stop.kind in ("stopped", "asleep")):
+                self._stopped.append(steady.stop_sentence(stop, len(numbers)))
+            self._left_out |= numbers
             self._settled.append(stop)
         return len(self._settled) > n
+
+
+def _keep_recent(recent: list[Columns], steps: Columns) -> None:
+    """Adds to the latest steps of a rank what tells which of them a stop fell into."""
+    recent.append({name: steps[name] for name in steady.STOP_COLUMNS if name in steps})
+    while len(recent) > 1 and sum(map(chunks.n_rows, recent[1:])) >= LOOK_BACK:
+        del recent[0]
 
 
 class JobRecorder:
@@ -248,6 +276,8 @@ class JobRecorder:
         self._sampled: deque[tuple[float, ...]] = deque()
         """Telemetry samples not yet given to the outbox; the telemetry's thread appends to it."""
         self._telemetry: Telemetry | None = None
+        self._ranks: dict[int, int] = {}
+        """The processes of other ranks, and which these are."""
         self._end: tuple[Status, str] | None = None
         """The job's last message: how it ended, and the error."""
         self._origin: float | None = None
@@ -362,6 +392,10 @@ class JobRecorder:
             case "environment":
                 self._set_environment(values)
                 self._start_telemetry(runner.pid, values)
+            case "rank":
+                self._ranks[values["pid"]] = values["rank"]
+                if self._telemetry is not None:
+                    self._telemetry.add_rank(values["pid"], values["rank"])
             case "end":
                 self._end = values["status"], values["error"]
                 # the job no longer updates them
@@ -401,6 +435,7 @@ class JobRecorder:
         self._telemetry = Telemetry(
             pid=pid,
             trains=environment.get("pid"),
+            rank=environment.get("rank") or 0,
             device=environment.get("device", self._config.device),
             gpu_uuid=environment.get("gpu_uuid"),
             # ROCm: PyTorch calls AMD's GPUs cuda:N, too
@@ -409,6 +444,8 @@ class JobRecorder:
             sink=self._sampled.extend,
             clock=self._clock,
         )
+        for each, rank in self._ranks.items():
+            self._telemetry.add_rank(each, rank)
         self._telemetry.start()
 
     def _flush(self, *, last: bool = False) -> None:
@@ -416,7 +453,7 @@ class JobRecorder:
         self._steps = []
         of_ranks = self._of_ranks
         self._of_ranks = []
-        facts = self._disturbances.update(steps, self._telemetry, last=last)
+        facts = self._disturbances.update(steps, self._telemetry, last=last, of_ranks=of_ranks)
         if facts:
             self._add("facts", facts)
         # by number: the telemetry's thread may append meanwhile

@@ -35,7 +35,7 @@ SEND_EVERY_S = 0.1
 class Note:
     """A message that is not a step.
 
-    `kind` is environment, gauges, stage, phase, notice, facts or end.
+    `kind` is environment, gauges, stage, phase, notice, facts, rank or end.
     """
 
     kind: str
@@ -110,6 +110,10 @@ class EventBuffer:
 
     def facts(self, values: dict[str, Any]) -> None:
         self._notes.append(Note("facts", {k: json_number(v) for k, v in values.items()}))
+
+    def rank(self, rank: int, pid: int) -> None:
+        """Notes the process in which another rank of the job trains."""
+        self._notes.append(Note("rank", {"rank": rank, "pid": pid}))
 
     def end(self, status: str, error: str = "") -> None:
         """Notes the end of the job, its last message. `status` is done, stopped or failed."""

@@ -400,6 +400,9 @@ class Stop:
     """How long it took, to half a telemetry period.
 
     The length of a sleep is in no other figure: the monotonic clock does not run meanwhile."""
+    rank: int | None = None
+    """The rank of the job that it was, or whose worker or node; null where it is the one whose steps
+    the run has."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ difference is that of the machines' UTC clocks, whose error is not known.
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ import sqlalchemy as sa
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.thresholds import MIN_STEPS
+from vitprof.analysis.timing.steady import STOPS, plain_stops, stops_of
 from vitprof.errors import StoreError
-from vitprof.recording.columns import LIVE_STATUSES
+from vitprof.recording.columns import LIVE_STATUSES, Stop
 from vitprof.store.chunks import chunks_of, insert_chunks
 from vitprof.store.database import in_parts, runs
 from vitprof.store.run_store import RunStore, erase_rows
@@ -41,6 +42,8 @@ class Joined:
     """That of rank 0."""
     parts: tuple[int, ...]
     """The runs that are in it now."""
+    stops: tuple[Stop, ...] = ()
+    """Times in which their nodes' ranks could not run, on the clock of rank 0's."""
 
 
 def is_part(run: StoredRun) -> bool:
@@ -74,6 +77,7 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
         nodes = list(facts.get("nodes") or [_node(whole, [0, *_others(store, whole)])])
         own_steps = store.steps(whole.id)
         moved = list[StoredRun]()
+        stops = list[Stop]()
         for part in parts:
             if part.id not in stored:
                 continue
@@ -94,13 +98,19 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
                 chunks = chunks_of("ranks", _moved(steps, rank, shift), merge=True)
                 insert_chunks(db, whole.id, chunks)
             nodes.append(_node(part, sorted(series)) | {"clock_error_s": error})
+            stops += _moved_stops(part, shift)
             erase_rows(db, [part.id])
         # no disturbance: they ran at the same time, as they had to
         of_parts = tuple(f"run {part.id} on " for part in moved)
         notices = [line for line in whole.notices if not line.startswith(of_parts)]
-        values = {"facts": {**facts, "nodes": nodes}, "notices": notices}
+        facts = {**facts, "nodes": nodes}
+        if stops:
+            facts[STOPS] = [*(facts.get(STOPS) or ()), *plain_stops(stops)]
+        values = {"facts": facts, "notices": notices}
         db.execute(sa.update(runs).where(runs.c.id == whole.id).values(values))
-    return Joined(whole.id, tuple(part.id for part in moved)) if moved else None
+    if not moved:
+        return None
+    return Joined(whole.id, tuple(part.id for part in moved), tuple(stops))
 
 
 def _runs_of_job(store: RunStore, run: StoredRun) -> list[StoredRun]:
@@ -193,3 +203,18 @@ def _clock_start_s(run: StoredRun) -> float:
 def _moved(steps: Series, rank: int, shift: float) -> Series:
     moved = {name: values + shift if name in MOMENTS else values for name, values in steps.items()}
     return moved | {"rank": np.full(len(steps["step"]), float(rank))}
+
+
+def _moved_stops(part: StoredRun, shift: float) -> Iterator[Stop]:
+    """Yields the times in which ranks of a node could not run, on the clock of rank 0's node.
+
+    Not those in which its machine slept: its clock did not run meanwhile, so it is not known when
+    that was.
+    """
+    for stop in stops_of(part.facts):
+        if stop.kind == "asleep":
+            continue
+        rank = int(part.environment["rank"]) if stop.rank is None else stop.rank
+        begin_s = stop.t_start_s + shift
+        end_s = stop.t_end_s + shift
+        yield replace(stop, rank=rank, t_start_s=begin_s, t_end_s=end_s)

@@ -24,8 +24,9 @@ STOPPED = (b"T", b"t")
 
 A process that waits for a drive, a network or a lock has other states."""
 # Places in /proc/PID/stat after the name in parentheses. proc_pid_stat(5) counts from 1, with the
-# process's id and name: 3, 14 to 15, 16 to 17 and 24 there.
+# process's id and name: 3, 4, 14 to 15, 16 to 17 and 24 there.
 STATE = 0
+PARENT = 1
 OWN_TICKS = slice(11, 13)
 REAPED_TICKS = slice(13, 15)
 RSS_PAGES = 21
@@ -41,6 +42,8 @@ class ProcessFigures(NamedTuple):
     rss_bytes: int
     """Resident memory; 0 for a process that has ended and waits for its parent (a zombie)."""
     stopped: bool
+    parent: int
+    """The id of its parent."""
 
 
 def read(path: str) -> bytes:
@@ -59,7 +62,8 @@ def process_figures(pid: int) -> ProcessFigures:
     own_s = sum(map(int, fields[OWN_TICKS])) / ticks_per_s
     reaped_s = sum(map(int, fields[REAPED_TICKS])) / ticks_per_s
     rss_bytes = int(fields[RSS_PAGES]) * page_bytes
-    return ProcessFigures(own_s, reaped_s, rss_bytes, fields[STATE] in STOPPED)
+    parent = int(fields[PARENT])
+    return ProcessFigures(own_s, reaped_s, rss_bytes, fields[STATE] in STOPPED, parent)
 
 
 @functools.cache
@@ -185,6 +189,8 @@ class ProcessTree:
         self._rescan_s = 0.0
         self.stopped: frozenset[int] = frozenset()
         """Ids of the processes in the last sample that a signal or a debugger had stopped."""
+        self.parents: dict[int, int] = {}
+        """The parent of each process in the last sample, by their ids."""
         self._root: psutil.Process | None
         try:
             self._root = psutil.Process(pid)
@@ -212,6 +218,7 @@ class ProcessTree:
         reaped_s = 0.0
         rss = 0
         stopped = []
+        parents = {}
         for process, before in list(self._last.items()):
             figures = _figures(process) if process.is_running() else None
             if figures is None:
@@ -220,6 +227,7 @@ class ProcessTree:
                 if before:
                     reaped_s -= before.cpu_s + before.reaped_s
                 continue
+            parents[process.pid] = figures.parent
             if figures.stopped:
                 stopped.append(process.pid)
             if before is not None:
@@ -239,6 +247,7 @@ class ProcessTree:
         # What ended after its parent was read: the parent's next figures have it.
         self._unreaped_s = min(0.0, reaped_s)
         self.stopped = frozenset(stopped)
+        self.parents = parents
         if not rss:
             # None is left, or only zombies, which have no memory.
             return math.nan, math.nan
@@ -287,7 +296,8 @@ def _figures(process: psutil.Process) -> ProcessFigures | None:
             resident = process.memory_info().rss
             stopped = process.status() in ("stopped", "tracing-stop")
             reaped_s = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-            return ProcessFigures(times.user + times.system, reaped_s, resident, stopped)
+            used_s = times.user + times.system
+            return ProcessFigures(used_s, reaped_s, resident, stopped, process.ppid())
     except psutil.Error:
         return None
 

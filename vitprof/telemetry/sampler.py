@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, StopKind
@@ -50,35 +51,62 @@ def asleep_s() -> float:
     return max(0.0, with_sleep - without_sleep)
 
 
+@dataclass(frozen=True)
+class Standstill:
+    """A process that is stopped, by the samples that saw it."""
+
+    before_s: float
+    """When the last sample was before it was stopped; NaN where there is none."""
+    since_s: float
+    until_s: float
+    """When the first and the last sample was at which it was."""
+    kin: tuple[int, ...]
+    """Its id, and those of its parent, of the parent's, and so on: they may be gone as it goes on."""
+
+
 class StopSeeker:
     """A detector that looks at a job's processes with every sample, and keeps the stops that are
     over.
     """
 
-    def __init__(self, pid: int, period_s: float) -> None:
-        """`pid` is the process that trains; `period_s` is the time between samples."""
+    def __init__(self, pid: int, period_s: float, rank: int = 0) -> None:
+        """`pid` is the process that trains, as this `rank`; `period_s` is the time between samples."""
         self._pid = pid
         self._period_s = period_s
+        self._ranks = {pid: rank}
+        """The processes that train, and their ranks."""
+        self._rank = rank
         self.stops: list[Stop] = []
         self._ran: set[int] = set()
         """Processes that were seen running: one that was stopped from the start is not a worker of
         the job."""
-        self._stopped: dict[int, tuple[float, float, float]] = {}
-        """For each stopped process, three times: of the last sample before it was stopped, and of the
-        first and the last sample at which it was."""
+        self._stopped: dict[int, Standstill] = {}
+        """The processes that are stopped, by their ids."""
         self._last_s = math.nan
         self.sampled_s = math.nan
         """When the last sample ended: the next one is due a period after this, at the latest."""
         self._asleep_s = math.nan
         self._cpu_pct = 0.0
 
+    def add_rank(self, pid: int, rank: int) -> None:
+        """Notes another process that trains. May be called in any thread."""
+        # a new dict: the telemetry's thread may go through the old one
+        self._ranks = {**self._ranks, pid: rank}
+
     def sample(
-        self, now: float, pids: Set[int], stopped: Set[int], cpu_pct: float, asleep: float
+        self,
+        now: float,
+        pids: Set[int],
+        stopped: Set[int],
+        cpu_pct: float,
+        asleep: float,
+        parents: Mapping[int, int] | None = None,
     ) -> None:
         """Takes a sample at time `now`.
 
         `pids` and `stopped` are the ids of all processes and of the stopped ones, `cpu_pct` the CPU
         use of all since the last sample (100 = one core), and `asleep` the value of `asleep_s()`.
+        `parents`: the parent of each process.
         """
         # NaN at the first sample, as what follows from it: no comparison with it holds.
         gap_s = now - self.sampled_s
@@ -94,19 +122,42 @@ class StopSeeker:
         self._asleep_s = asleep
         if slept_s > MIN_ASLEEP_S:
             self.stops.append(Stop("asleep", self.sampled_s, now, slept_s))
-        for pid in stopped & (self._ran | {self._pid}):
-            before, since, _ = self._stopped.get(pid, (self._last_s, now, now))
-            self._stopped[pid] = before, since, now
-        for pid in [p for p in self._stopped if p not in stopped]:
-            before, since, until = self._stopped.pop(pid)
-            earliest = since if math.isnan(before) else before
-            # It was stopped from `since` to `until` at least, and from `earliest` to `now` at most:
-            # half way.
-            longest = now - earliest
-            kind: StopKind = "stopped" if pid == self._pid else "worker"
-            self.stops.append(Stop(kind, since, until, (until - since + longest) / 2))
+        for pid in stopped & (self._ran | set(self._ranks)):
+            seen = self._stopped.get(pid)
+            if seen is None:
+                seen = Standstill(self._last_s, now, now, _kin(pid, parents or {}))
+            self._stopped[pid] = replace(seen, until_s=now)
+        over = {pid: seen for pid, seen in self._stopped.items() if pid not in stopped}
+        # the process whose steps these are first: what stopped with it needs no line of its own
+        for pid, seen in sorted(over.items(), key=lambda each: (each[0] != self._pid, each[0])):
+            del self._stopped[pid]
+            self.stops.append(self._stop(seen, now))
         self._ran = (self._ran & pids) | (pids - stopped)
         self._last_s = now
+
+    def _stop(self, seen: Standstill, now: float) -> Stop:
+        """Returns the stop of a process that goes on at `now`, or has ended by then."""
+        earliest_s = seen.since_s if math.isnan(seen.before_s) else seen.before_s
+        # It was stopped for so long at least, and at most.
+        shortest_s = seen.until_s - seen.since_s
+        longest_s = now - earliest_s
+        pid, *_ = seen.kin
+        # A rank may have been stopped before it was known as one.
+        kind: StopKind = "stopped" if pid in self._ranks else "worker"
+        rank = next((self._ranks[each] for each in seen.kin if each in self._ranks), self._rank)
+        other_rank = None if rank == self._rank else rank
+        took_s = (shortest_s + longest_s) / 2
+        return Stop(kind, seen.since_s, seen.until_s, took_s, other_rank)
+
+
+def _kin(pid: int, parents: Mapping[int, int]) -> tuple[int, ...]:
+    """Returns the ids of a process and of those that it comes from, as far as they are known."""
+    kin = [pid]
+    parent = parents.get(pid)
+    while parent is not None and parent not in kin:
+        kin.append(parent)
+        parent = parents.get(parent)
+    return tuple(kin)
 
 
 JOIN_S = 10.0
@@ -135,6 +186,7 @@ class Telemetry:
         *,
         pid: int,
         trains: int | None = None,
+        rank: int = 0,
         device: str,
         gpu_uuid: str | None = None,
         nvidia: bool = True,
@@ -143,7 +195,7 @@ class Telemetry:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`pid` is the job's process; `trains` is the process in its tree that trains, if that is
-        another.
+        another, as this `rank`.
 
         `device` is `cpu`, `cuda:N` or `simulated:...`; `gpu_uuid` identifies the GPU, as N may mean
         another one to NVML. `nvidia` is False for a `cuda:N` that is another maker's (ROCm): NVML is
@@ -175,7 +227,8 @@ class Telemetry:
         if trains is None:
             trains = pid
         self._trains = trains
-        self._seeker = StopSeeker(self._trains, self._period_s)
+        self._seeker = StopSeeker(self._trains, self._period_s, rank)
+        self.add_rank = self._seeker.add_rank
         self.stops = self._seeker.stops
         """Times in which the job could not run, once they are over."""
         self._run_queue = RunQueue()
@@ -218,7 +271,12 @@ class Telemetry:
         row["cpu_pct"] = self._machine_cpu()
         row["job_cpu_pct"], row["job_rss_bytes"] = self._tree.sample(now)
         self._seeker.sample(
-            now, self._tree.pids, self._tree.stopped, row["job_cpu_pct"], asleep_s()
+            now,
+            self._tree.pids,
+            self._tree.stopped,
+            row["job_cpu_pct"],
+            asleep_s(),
+            self._tree.parents,
         )
         waits = self._run_queue.sample(now, self._tree.pids, self._trains)
         row["job_cpu_wait_pct"], row["workers_cpu_wait_pct"] = waits

@@ -1,10 +1,19 @@
 """Which steps a stop fell into, on steps whose stall is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.series import made_steps
-from vitprof.analysis.timing.steady import in_stops, plain_stops, stop_sentence, stopped_s, stops_of
+from vitprof.analysis.timing.steady import (
+    in_stops,
+    plain_stops,
+    stop_sentence,
+    stopped_s,
+    stops_of,
+    stops_of_rank,
+)
 from vitprof.analysis.timing.summary import epoch_seconds
 from vitprof.recording.columns import Stop, StopKind
 
@@ -69,4 +78,34 @@ def test_of_a_stopped_worker_the_wait_that_ended_with_it() -> None:
     assert epoch_seconds(steps, 750, np.nan)[0] == pytest.approx((0.75 + 5.75) / 2)
     assert epoch_seconds(steps, 750, np.nan, [stop]) == (pytest.approx(0.75), 2), (
         "the time of an epoch is without it"
+    )
+
+
+def test_of_another_rank_that_was_stopped_the_step_that_waited_until_it_went_on() -> None:
+    """That step waits in its backward pass. Before it this rank goes on: with gradient accumulation for long."""
+    steps = stalled(100, 5.0, in_compute=True)
+    begin = steps["t_start_s"][100]
+    for since_s in (begin - 0.03, begin - 0.5):
+        stop = Stop("stopped", since_s, begin + 4.9, 5.2, rank=1)
+        assert np.flatnonzero(in_stops(steps, [stop])).tolist() == [100]
+    assert stopped_s(steps, [stop])[100] == pytest.approx(5.0, abs=0.1)
+    assert not in_stops(steps, [Stop("stopped", 50.0, 60.0, 10.0, rank=1)]).any(), "before it began"
+
+
+def test_of_another_rank_s_worker_only_where_that_rank_waited_for_it() -> None:
+    steps = stalled(100, 5.0, in_compute=True)
+    begin = steps["t_start_s"][100]
+    stop = Stop("worker", begin + 0.1, begin + 4.9, 5.0, rank=1)
+    waited = stalled(100, 5.0)
+    assert np.flatnonzero(in_stops(steps, [stop], {1: waited})).tolist() == [100]
+    had_batches = made_steps([WAIT_S] * N, [COMPUTE_S] * N)
+    assert not in_stops(steps, [stop], {1: had_batches}).any()
+
+
+def test_what_a_stop_is_to_each_rank() -> None:
+    own, other = Stop("stopped", 0, 1, 1.0), Stop("worker", 2, 3, 1.0, rank=3)
+    assert [stop.rank for stop in stops_of_rank([own, other], 3, own=2)] == [2, None]
+    assert [stop.rank for stop in stops_of_rank([own, other], 4, own=2)] == [2, 3]
+    assert stop_sentence(replace(own, rank=1), 1).startswith(
+        "1.00 s in which rank 1 was stopped (by a signal or a debugger) are left out: "
     )

@@ -1,7 +1,7 @@
 """Which steps figures rest on, when events happened (monotonic clock), a run as rules see it, and stops."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -144,31 +144,29 @@ class Trace:
 STOPS = "stops"
 """Fact of a run with stops: a list of `vitprof.recording.columns.Stop` as plain values."""
 STOP_COLUMNS = (
-    *(
-        "step",
-        "rank",
-        "t_start_s",
-        "data_wait_s",
-        "decode_wait_s",
-        "compute_start_s",
-        "compute_s",
-        "gap_s",
-    ),
-    *("device_prepare_s", "warmup"),
+    "step",
+    "t_start_s",
+    "data_wait_s",
+    "decode_wait_s",
+    "compute_start_s",
+    "compute_s",
+    "gap_s",
+    "device_prepare_s",
+    "warmup",
 )
-"""Step columns that `in_stops` needs, and those that tell a step from others."""
+"""Step columns that `in_stops` needs, and those that tell a step from others of its rank."""
 MIN_WAIT_S = 0.5
 """Seconds that the loop must have waited for a stopped worker: less shows in no figure of a run."""
 SLACK_S = 0.05
 """Seconds by which a mark of the job may be inside a "paused" gap: job and recorder wake up at the
 same moment, and a busy machine takes some 10 ms for each."""
 STOP_WORDS: dict[str, str] = {
-    "stopped": "the job was stopped (by a signal or a debugger)",
-    "worker": "a worker of the job was stopped (by a signal or a debugger)",
-    "paused": "neither the job nor the program that records it ran (both stopped, or the machine paused)",
+    "stopped": "{} was stopped (by a signal or a debugger)",
+    "worker": "a worker of {} was stopped (by a signal or a debugger)",
+    "paused": "neither {} nor the program that records it ran (both stopped, or the machine paused)",
     "asleep": "the machine slept",
 }
-"""`Stop.kind` -> what happened, in words."""
+"""`Stop.kind` -> what happened to the job, or to one of its ranks, in words."""
 
 
 def stops_of(facts: Mapping[str, Any]) -> tuple[Stop, ...]:
@@ -179,14 +177,30 @@ def plain_stops(stops: Sequence[Stop]) -> list[dict[str, Any]]:
     return [asdict(stop) for stop in stops]
 
 
-def in_stops(steps: Series, stops: Sequence[Stop]) -> Mask:
-    """Returns which steps a stop fell into. `steps` needs `STOP_COLUMNS`.
+def in_stops(
+    steps: Series, stops: Sequence[Stop], of_ranks: Mapping[int, Series] | None = None
+) -> Mask:
+    """Returns which steps a stop fell into. `steps` needs `STOP_COLUMNS`, and so does `of_ranks`: the
+    steps of the job's other ranks.
 
     A stopped worker only hits the step that waited for it until it continued. If the job did
-    something during a "paused" gap, the job was not stopped and the gap hits no step.
+    something during a "paused" gap, the job was not stopped and the gap hits no step. While another
+    rank is stopped this one goes on to where it waits for that: the step that it is in as the other
+    one continues is hit, and no step before.
     """
     none = np.zeros(len(steps["t_start_s"]), dtype=bool)
-    return np.asarray(np.logical_or.reduce([none, *(_hit(steps, stop) for stop in stops)]))
+    hit = (_hit(steps, stop, of_ranks or {}) for stop in stops)
+    return np.asarray(np.logical_or.reduce([none, *hit]))
+
+
+def stops_of_rank(stops: Sequence[Stop], rank: int, own: int) -> list[Stop]:
+    """Returns the stops of a run, whose steps are those of the rank `own`, as another `rank` sees
+    them."""
+    seen = []
+    for stop in stops:
+        of = own if stop.rank is None else stop.rank
+        seen.append(replace(stop, rank=None if of == rank else of))
+    return seen
 
 
 def stopped_s(steps: Series, stops: Sequence[Stop]) -> Floats:
@@ -202,14 +216,22 @@ def stopped_s(steps: Series, stops: Sequence[Stop]) -> Floats:
 
 def stop_sentence(stop: Stop, n_steps: int) -> str:
     """Returns what to know of a stop that fell into `n_steps` steps."""
-    what = f"{seconds(stop.seconds)} in which {STOP_WORDS[stop.kind]}"
+    who = "the job" if stop.rank is None else f"rank {stop.rank}"
+    what = f"{seconds(stop.seconds)} in which {STOP_WORDS[stop.kind].format(who)}"
     steps = count(n_steps, "step")
     others = f"are left out: the figures of the steady state are those of the other steps (left out: {steps})"
     return f"{what} {others if n_steps else 'fell into no step'}"
 
 
-def _hit(steps: Series, stop: Stop) -> Mask:
+def _hit(steps: Series, stop: Stop, of_ranks: Mapping[int, Series] | None = None) -> Mask:
     begin, end = _spans(steps)
+    if stop.rank is not None:
+        goes_on = np.asarray((begin <= stop.t_end_s) & (end >= stop.t_end_s))
+        of_rank = (of_ranks or {}).get(stop.rank)
+        if stop.kind == "stopped" or of_rank is None:
+            return goes_on
+        # its loader may have had batches ready
+        return goes_on & _hit(of_rank, replace(stop, rank=None)).any()
     over = np.asarray((begin < stop.t_end_s) & (end > stop.t_start_s))
     if stop.kind == "worker":
         requested_s = steps["t_start_s"]
