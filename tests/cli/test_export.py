@@ -11,8 +11,10 @@ import pytest
 from tests.cli.json_objects import told as read_json
 from tests.cli.stored_runs import add, ids
 from tests.command_line import Call, one_line, succeeds
+from tests.store.test_nodes import made
 from tests.ui.dashboard import add_run
 from vitprof.cli.export import FORMATS
+from vitprof.export.bundle import bundle_bytes
 from vitprof.home import home
 from vitprof.store import RunStore
 
@@ -106,3 +108,22 @@ def test_a_bundle_goes_elsewhere(
         (2, True),
     ]
     assert ids(call) == [2, 1]
+
+
+def test_without_a_terminal_runs_that_may_be_of_one_job_stay_apart(
+    call: Call, mine: RunStore, tmp_path: Path
+) -> None:
+    elsewhere = RunStore(f"sqlite:///{tmp_path / 'elsewhere.sqlite'}")
+    file = tmp_path / "node.vitprof"
+    file.write_bytes(bundle_bytes(elsewhere, [made(elsewhere, 2, host="b")]))
+    elsewhere.close()
+    whole = made(mine, 0)
+    status, out, err = call("import", str(file))
+    assert (status, out) == (0, "1 run imported as run 2\n")
+    said, what_to_do = err.splitlines()
+    assert f"run 2 may be of the job of run {whole}: their address and port are the same" in said
+    assert what_to_do.endswith(f"import {file} --join")
+    status, out, err = call("import", str(file), "--join")
+    assert (status, err) == (0, "")
+    assert f"run {whole} has the ranks of 2 commands" in out
+    assert ids(call) == [whole]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tests.export.test_bundle import other  # noqa: F401
-from tests.store.test_nodes import N, made
+from tests.store.test_nodes import MET, N, made
 from vitprof.export import tables
 from vitprof.export.bundle import bundle_bytes, import_bundle
 from vitprof.store import RunStore
@@ -33,7 +33,7 @@ def test_nodes_with_stores_of_their_own_are_joined_where_they_are_imported(
     store: RunStore,
     other: RunStore,  # noqa: F811
 ) -> None:
-    whole, part = made(other, 0), made(store, 2, host="b", ahead_s=77.0)
+    whole, part = made(other, 0, **MET), made(store, 2, host="b", ahead_s=77.0, **MET)
     came = import_bundle(other, io.BytesIO(bundle_bytes(store, [part])))
     line = f"1 imported run is a part of another; run {whole} has the ranks of 2 commands"
     assert (came.sentence, came.runs) == (line, ())
@@ -65,3 +65,22 @@ def test_tables_of_steps_have_the_rows_of_all_ranks(store: RunStore) -> None:
     assert [(row["rank"], row["step"]) for row in of_parquet] == [
         (int(r["rank"]), int(r["step"])) for r in rows
     ]
+
+
+def test_who_imports_a_run_is_asked_where_no_id_says_that_it_is_of_a_job(
+    store: RunStore,
+    other: RunStore,  # noqa: F811
+) -> None:
+    whole, part = made(other, 0), made(store, 2, host="b", began_unix_s=1e9 + 4)
+    file = bundle_bytes(store, [part])
+    came = import_bundle(other, io.BytesIO(file))
+    (run,) = came.runs
+    assert [(each.run_id, each.whole_id) for each in came.possible] == [(run.run_id, whole)]
+    assert sorted(each.id for each in other.runs()) == [whole, run.run_id]
+    again = import_bundle(other, io.BytesIO(file), join_unsure=True)
+    doubt = "that they are of one job is not sure: their address and port are the same, and they began 4.00 s apart"
+    assert doubt in again.sentence
+    assert again.possible == ()
+    assert [each.id for each in other.runs()] == [whole]
+    assert sorted(other.steps_of_ranks(whole)) == [0, 1, 2, 3]
+    assert doubt in other.run(whole).notices[-1]

@@ -13,7 +13,7 @@ from vitprof.config import RunConfig
 from vitprof.recording.columns import Stop
 from vitprof.store import MissingError, RunStore
 from vitprof.store.chunks import chunks_of
-from vitprof.store.nodes import MOMENTS, join_nodes
+from vitprof.store.nodes import MOMENTS, join_nodes, possible_part
 
 N = 40
 JOB = {"job": "10.0.0.1/29500/none/", "world_size": 4, "began_unix_s": 1e9}
@@ -171,3 +171,75 @@ def test_stops_of_another_node_s_ranks_are_on_the_clock_of_rank_0(store: RunStor
     assert found == joined.stops
     assert [(stop.kind, stop.rank) for stop in found] == [("stopped", 2), ("worker", 3)]
     assert [stop.t_start_s for stop in found] == pytest.approx([110.0, 113.0], abs=0.01)
+
+
+ID = "0123456789abcdef" * 2
+MET = {"job": f"10.0.0.1/29500/none//{ID}"}
+
+
+@pytest.mark.parametrize("n", [N, 3])
+def test_nodes_that_met_are_one_job_whatever_their_clocks_and_addresses_say(
+    store: RunStore, n: int
+) -> None:
+    """Clocks that differed by more than two minutes kept them apart, though the id was the same."""
+    whole = made(store, 0, n=n, **MET)
+    part = made(
+        store,
+        2,
+        host="b",
+        n=n,
+        ahead_s=70.0,
+        job=f"node-a/29500/none//{ID}",
+        began_unix_s=1e9 + 86_400,
+    )
+    assert possible_part(store, part) is None, "nobody is asked"
+    joined = join_nodes(store, part, unsure=False)
+    assert joined is not None
+    assert (joined.run_id, joined.unsure) == (whole, ())
+    node = store.run(whole).facts["nodes"][1]
+    assert node["matched_by"] == "id"
+    assert (node["clock_error_s"] is None) == (n < 20)
+    assert store.steps_of_ranks(whole)[2]["t_start_s"][0] == pytest.approx(100.0, abs=0.01)
+
+
+def test_nodes_that_met_elsewhere_are_other_jobs(store: RunStore) -> None:
+    whole = made(store, 0, **MET)
+    part = made(store, 2, host="b", job=f"10.0.0.1/29500/none//{'f' * 32}")
+    assert join_nodes(store, whole) is None
+    assert possible_part(store, part) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "by", "names"),
+    [
+        ("10.0.0.1/29500/none/", "address", "address and port"),
+        ("10.0.0.1/29500/none/4711", "launcher", "address, port and the launcher's id"),
+        ("10.0.0.1/29500/mine/", "launcher", "address, port and the launcher's id"),
+    ],
+)
+def test_without_an_id_it_is_said_that_nobody_can_be_sure(
+    store: RunStore, job: str, by: str, names: str
+) -> None:
+    """Jobs that had nothing to do with each other were merged, and nothing was said of it."""
+    whole = made(store, 0, job=job)
+    part = made(store, 2, host="b", job=job, began_unix_s=1e9 + 4)
+    assert join_nodes(store, part, unsure=False) is None
+    asked = possible_part(store, whole)
+    assert asked == possible_part(store, part)
+    assert asked is not None
+    assert asked.sentence == (
+        f"run {part} may be of the job of run {whole}: their {names} are the same, and they began "
+        "4.00 s apart, but no id says so"
+    )
+    joined = join_nodes(store, part)
+    assert joined is not None
+    assert [match.by for match in joined.unsure] == [by]
+    assert store.run(whole).facts["nodes"][1]["matched_by"] == by
+
+
+def test_an_address_that_each_machine_has_joins_no_two_machines(store: RunStore) -> None:
+    job = {"job": "localhost/29500/none/"}
+    whole = made(store, 0, **job)
+    made(store, 2, host="b", **job)
+    assert join_nodes(store, whole) is None
+    assert join_nodes(store, made(store, 2, **job)) is not None

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from tests.store.test_nodes import made
 from tests.ui.dashboard import LIMIT_S, add_run, address, app, click, kept_in_url, said, shown
 from vitprof.export import bundle
 from vitprof.store import RunRow, RunStore
@@ -327,6 +328,25 @@ def test_runs_come_in_from_a_file(
         assert listed(at) == [1]
     assert store.run(1).name == "from afar"
     assert [words for words, _ in at.session_state[TO_SAY]] == ["1 run imported as run 1."]
+
+
+@pytest.mark.parametrize(("answer", "left"), [("join", [1]), ("apart", [2, 1])])
+def test_whether_an_imported_run_is_of_a_job_is_asked(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, left: list[int]
+) -> None:
+    elsewhere = RunStore(f"sqlite:///{tmp_path / 'elsewhere.sqlite'}")
+    waiting = [io.BytesIO(bundle.bundle_bytes(elsewhere, [made(elsewhere, 2, host="b")]))]
+    elsewhere.close()
+    made(store, 0)
+    monkeypatch.setattr(
+        st, "file_uploader", lambda *args, **kwargs: waiting.pop() if waiting else None
+    )
+    at = app("history")
+    assert "Run 2 may be of the job of run 1" in said(at)
+    assert listed(at) == [2, 1]
+    click(at, f"history-{answer}-2")
+    assert listed(at) == left
+    assert "may be of the job" not in said(at)
 
 
 def test_a_run_of_another_version_is_listed_and_named(store: RunStore, ticked: set[int]) -> None:

@@ -19,6 +19,7 @@ from vitprof.export import new_file, tables, write_text
 from vitprof.export.code import script
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
+from vitprof.store.nodes import PossiblePart
 
 Write = Callable[[RunStore, list[StoredRun], BinaryIO], object]
 
@@ -138,16 +139,40 @@ def bundle(
     terminal.out.print(f"{output}: {size}; import it with {program()} import {output}")
 
 
-def import_runs(file: Annotated[Path, BUNDLE], as_json: terminal.AsJson = False) -> None:
+JOIN_HELP = "join runs that seem to be of one job, though no id says so; without this you are asked"
+
+
+def import_runs(
+    file: Annotated[Path, BUNDLE],
+    as_json: terminal.AsJson = False,
+    join: Annotated[bool, typer.Option("--join", help=JOIN_HELP)] = False,
+) -> None:
     """Import the runs of a file that `bundle`, or Export on the History page, wrote on another machine."""
     from vitprof.export.bundle import import_bundle
 
     with terminal.open_store() as store:
-        came = import_bundle(store, file)
-    if as_json:
-        terminal.print_json({"runs": came.runs})
-    else:
-        terminal.out.print(came.sentence)
+        came = import_bundle(store, file, join_unsure=join)
+        if as_json:
+            terminal.print_json({"runs": came.runs})
+        else:
+            terminal.out.print(came.sentence)
+        for part in came.possible:
+            _ask_to_join(store, part, file)
+
+
+def _ask_to_join(store: RunStore, part: PossiblePart, file: Path) -> None:
+    """Asks whether two runs are of one job, and joins them if so; without a terminal it says what to
+    type.
+    """
+    from vitprof.export.bundle import join_imported
+
+    terminal.remark(part.sentence)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        terminal.remark(f"they stay apart; to join them: {program()} import {file} --join")
+        return
+    if typer.confirm("Join them?", err=True):
+        joined = join_imported(store, [part.run_id], unsure=True)
+        terminal.show(joined.line, console=terminal.err)
 
 
 PANELS = ("Strategy and its parts", "Loading", "Drive and cache", "What to train")

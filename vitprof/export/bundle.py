@@ -28,6 +28,7 @@ from vitprof.recording.archive import (
 from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY
 from vitprof.recording.recording import Columns, Recording
 from vitprof.store import MAX_NOTE, RunGroup, RunStore, StoredRun
+from vitprof.store.nodes import PossiblePart
 from vitprof.store.run_store import RunImport, checked_note, checked_tags, importing
 from vitprof.store.stored_run import OF_A_PREDICTION, OF_A_SEARCH
 
@@ -36,6 +37,7 @@ __all__ = [
     "SUFFIX",
     "bundle_bytes",
     "import_bundle",
+    "join_imported",
     "read_bundle",
     "write_bundle",
 ]
@@ -152,6 +154,8 @@ class Imported:
     shown."""
     joined: str = ""
     """A line about new runs that are parts of others' now, as they are of one job's nodes."""
+    possible: tuple[PossiblePart, ...] = ()
+    """New runs that may be parts of others', which no id says: a person is asked, see `join_imported`."""
 
     @property
     def new(self) -> tuple[ImportedRun, ...]:
@@ -190,10 +194,13 @@ def _numbers(ids: Sequence[int]) -> str:
     return f"runs {', '.join(shown)}"
 
 
-def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
+def import_bundle(
+    store: RunStore, source: Path | BinaryIO, *, join_unsure: bool = False
+) -> Imported:
     """Imports the runs of a bundle into `store`, with new ids.
 
-    Runs that are there already are left as they are.
+    Runs that are there already are left as they are. Runs of one job's nodes become one; with
+    `join_unsure` also those that no id says so of.
 
     Raises `ArchiveError` where anything in the file is not as vitprof writes it, `StoreError` where
     the store fails; nothing is stored then.
@@ -211,9 +218,11 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
             raise ArchiveError(f"the file is too large to import {busy}")
     with importing(store) as into:
         came = _insert(into, runs)
-    joined, parts = join_imported(store, [run.run_id for run in came.new])
-    remaining = tuple(run for run in came.runs if run.run_id not in parts)
-    return dataclasses.replace(came, joined=joined, runs=remaining)
+    # Who says so afterwards means those that are here by then.
+    to_join = came.runs if join_unsure else came.new
+    joined = join_imported(store, [run.run_id for run in to_join], unsure=join_unsure)
+    remaining = tuple(run for run in came.runs if run.run_id not in joined.parts)
+    return dataclasses.replace(came, joined=joined.line, possible=joined.possible, runs=remaining)
 
 
 def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) -> list[RunInFile]:

@@ -122,14 +122,17 @@ def _left_out(store: RunStore, run: StoredRun, stops: Sequence[Stop]) -> list[st
     return [stop_sentence(stop, n) for stop, n in hits if n or stop.kind == "stopped"]
 
 
-def join(store: RunStore, run: StoredRun, settle: Settle) -> tuple[StoredRun, str]:
+def join(
+    store: RunStore, run: StoredRun, settle: Settle, *, unsure: bool = True
+) -> tuple[StoredRun, str]:
     """Makes one run of those of a job's nodes (`store.nodes`), as far as they have ended, and judges
     it again.
 
-    Returns the run that this one's ranks are in now, and a line about it; "" where it is as it was.
-    Raises `StoreError`, also where another node's program has just done so.
+    `unsure`: whether runs are joined that no id says so of. Returns the run that this one's ranks are
+    in now, and a line about it; "" where it is as it was. Raises `StoreError`, also where another
+    node's program has just done so.
     """
-    joined = join_nodes(store, run.id)
+    joined = join_nodes(store, run.id, unsure=unsure)
     if joined is None:
         line = ""
         if is_part(run):
@@ -142,9 +145,15 @@ def join(store: RunStore, run: StoredRun, settle: Settle) -> tuple[StoredRun, st
             whole.id, **settle(store, whole.id, whole.t_origin_s, whole.t_origin_s + took_s)
         )
     whole = store.run(whole.id)
+    commands = formats.count(len(whole.facts["nodes"]), "command")
+    line = f"run {whole.id} has the ranks of {commands}"
     lines = _left_out(store, whole, joined.stops)
+    if joined.unsure:
+        reasons = "; ".join(dict.fromkeys(match.reasons for match in joined.unsure))
+        doubt = f"that they are of one job is not sure: {reasons}, but no id says so"
+        line = f"{line}; {doubt}"
+        lines.append(f"it has the ranks of {commands}; {doubt}")
     if lines:
         store.update_run(whole.id, notices=[*whole.notices, *lines])
         whole = store.run(whole.id)
-    commands = formats.count(len(whole.facts["nodes"]), "command")
-    return whole, f"run {whole.id} has the ranks of {commands}"
+    return whole, line

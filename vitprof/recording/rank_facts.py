@@ -35,6 +35,10 @@ class NodeFacts(TypedDict):
     clock_error_s: float | None
     """Error of its moments against those of the node of rank 0; null where they were taken by the
     clocks' UTC."""
+    matched_by: NotRequired[str]
+    """By what it is known as one of the job: id (of the store by which the processes met, which no other
+    job has), launcher (address, port, the launcher's id and when it began), or address (without
+    that id)."""
     others_cores: float | None
     """Cores that other programs took there, on average; null where that is not known."""
     disk_mb_per_s: float | None

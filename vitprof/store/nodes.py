@@ -1,22 +1,26 @@
 """The nodes of a distributed job: each one's program records its ranks as a run of its own.
 
 Once the runs have ended, they become one, that of rank 0. (Launchers that start a command for each rank
-make as many runs.)
+make as many runs.) They are known as those of one job by a random id that their processes share, else by
+less, which is said.
 
 Every machine's monotonic clock has a beginning of its own. In data-parallel training all ranks begin a
 step together, as they end the one before in a collective. So the median difference of the beginnings
 is the difference of the clocks, and half of their middle 90% is its error. With too few steps the
-difference is that of the machines' UTC clocks, whose error is not known.
+difference is that of the machines' UTC clocks, whose error is not known; or that of the steps, where the
+UTC clocks are known to be wrong.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import sqlalchemy as sa
 
+from vitprof import formats
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.timing.steady import STOPS, plain_stops, stops_of
@@ -28,10 +32,42 @@ from vitprof.store.run_store import RunStore, erase_rows
 from vitprof.store.stored_run import StoredRun
 
 BEGAN_WITHIN_S = 120.0
-"""Runs whose training began further apart (s, UTC) are no parts of one job: jobs are told by address and
-port, which are used again."""
+"""Runs without an id in common whose training began further apart (s, UTC) are no parts of one job: an address
+and a port are used again."""
 MOMENTS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s")
 """Columns of moments on the machine's monotonic clock."""
+MEETING = re.compile("[0-9a-f]{32}")
+"""The id of a store by which processes met, as `watch.rank_identity.job_key` makes it."""
+OF_ONE_HOST = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
+"""Addresses that mean another machine on each."""
+NO_LAUNCH = ("", "none")
+"""Ids of a launcher that many jobs have; `none` is torchrun's own."""
+
+Sureness = Literal["id", "launcher", "address"]
+"""By what two runs are known as parts of one job. id: by that of the store by which their processes met, which
+no other job has. launcher: by address, port, the id of a launcher or batch system, and by when they began.
+address: without such an id."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """Why two runs are taken for parts of one job."""
+
+    by: Sureness
+    apart_s: float
+    """How far apart they began, by the clocks of their machines (UTC)."""
+
+    @property
+    def is_sure(self) -> bool:
+        return self.by == "id"
+
+    @property
+    def reasons(self) -> str:
+        """Returns what a match rests on that no id says so of."""
+        names = "address and port"
+        if self.by == "launcher":
+            names = "address, port and the launcher's id"
+        return f"their {names} are the same, and they began {formats.seconds(self.apart_s)} apart"
 
 
 @dataclass(frozen=True)
@@ -44,6 +80,36 @@ class Joined:
     """The runs that are in it now."""
     stops: tuple[Stop, ...] = ()
     """Times in which their nodes' ranks could not run, on the clock of rank 0's."""
+    unsure: tuple[Match, ...] = ()
+    """Why those of them are in it that no id says so of."""
+
+
+def meeting_of(job: str) -> str:
+    """Returns the id of the store by which the processes of a job met, from `Environment.job`; "" where
+    it has none."""
+    *_, last = job.split("/")
+    return last if MEETING.fullmatch(last) else ""
+
+
+def match_of(run: StoredRun, other: StoredRun) -> Match | None:
+    """Returns why two runs are parts of one job; None where nothing says so."""
+    job = str(run.environment.get("job") or "")
+    other_job = str(other.environment.get("job") or "")
+    sizes = {each.environment.get("world_size") for each in (run, other)}
+    if not job or not other_job or len(sizes) > 1:
+        return None
+    apart_s = abs(_began_s(run) - _began_s(other))
+    if meeting_of(job):
+        # Nodes may have names of their own for the address, and clocks that are hours apart.
+        return Match("id", apart_s) if meeting_of(job) == meeting_of(other_job) else None
+    if job != other_job or apart_s > BEGAN_WITHIN_S:
+        return None
+    address, *ids = job.split("/")
+    if address in OF_ONE_HOST and _host(run) != _host(other):
+        return None
+    # a port, and then the ids of torchrun and Slurm
+    has_id = any(each not in NO_LAUNCH for each in ids[1:])
+    return Match("launcher" if has_id else "address", apart_s)
 
 
 def is_part(run: StoredRun) -> bool:
@@ -51,82 +117,172 @@ def is_part(run: StoredRun) -> bool:
     return bool(run.environment.get("job") and run.environment.get("rank"))
 
 
-def join_nodes(store: RunStore, run_id: int) -> Joined | None:
-    """Joins the runs of the job that a run is of, as far as they have ended and are in this store.
+@dataclass(frozen=True)
+class _Job:
+    """The runs of a job's nodes that have ended and are in the store."""
 
-    Several programs may do so at once. Returns None where there is nothing to join. Raises
-    `StoreError`.
-    """
-    run = store.run(run_id)
+    whole: StoredRun
+    """That of rank 0."""
+    parts: tuple[StoredRun, ...]
+
+
+def _job_of(store: RunStore, run: StoredRun, *, unsure: bool) -> _Job | None:
+    """Returns the job of a run; None where there is nothing to join. `unsure`: whether runs are taken for
+    its parts that no id says so of."""
     if not run.environment.get("job") or run.environment.get("world_size", 1) < 2:
         return None
-    same_job = _runs_of_job(store, run)
-    parts = [each for each in same_job if is_part(each)]
+    matches = {run.id: Match("id", 0.0)}
+    same_job = [run]
+    for each in _alike(store, run):
+        match = match_of(run, each)
+        if match is not None and each.id != run.id and (unsure or match.is_sure):
+            matches[each.id] = match
+            same_job.append(each)
     wholes = [each for each in same_job if not is_part(each)]
-    whole = min(wholes, key=lambda each: abs(_began_s(each) - _began_s(run)), default=None)
-    if whole is None or not parts:
+    parts = tuple(each for each in same_job if is_part(each))
+    if not wholes or not parts:
+        return None
+    return _Job(min(wholes, key=lambda each: matches[each.id].apart_s), parts)
+
+
+@dataclass(frozen=True)
+class PossiblePart:
+    """A run that may be a part of another one's job: nobody can be sure."""
+
+    run_id: int
+    whole_id: int
+    """The run of rank 0."""
+    match: Match
+
+    @property
+    def sentence(self) -> str:
+        """Returns what is known of it."""
+        of_one_job = f"run {self.run_id} may be of the job of run {self.whole_id}"
+        return f"{of_one_job}: {self.match.reasons}, but no id says so"
+
+
+def possible_part(store: RunStore, run_id: int) -> PossiblePart | None:
+    """Returns of which job a run may be a part, or has a part, where no id says so; None where nothing
+    does. Raises `StoreError`."""
+    run = store.run(run_id)
+    job = _job_of(store, run, unsure=True)
+    if job is None:
+        return None
+    part = run if is_part(run) else job.parts[0]
+    match = match_of(part, job.whole)
+    ranks = {int(part.environment["rank"]), *_others(store, part)}
+    known = {0, *_others(store, job.whole)}
+    if match is None or match.is_sure or ranks & known:
+        return None
+    return PossiblePart(part.id, job.whole.id, match)
+
+
+def join_nodes(store: RunStore, run_id: int, *, unsure: bool = True) -> Joined | None:
+    """Joins the runs of the job that a run is of, as far as they have ended and are in this store.
+
+    `unsure`: whether runs are joined that no id says so of. Several programs may do so at once.
+    Returns None where there is nothing to join. Raises `StoreError`.
+    """
+    run = store.run(run_id)
+    if run.live:
+        return None
+    job = _job_of(store, run, unsure=unsure)
+    if job is None:
         return None
     with store.writing() as db:
+        joining = _Joining(store, db, job.whole)
+        for part in joining.still_runs(job.parts):
+            joining.add(part)
+        joining.write()
+    return joining.result
+
+
+class _Joining:
+    """Takes the ranks of a job's other nodes into the run of rank 0, in one transaction."""
+
+    def __init__(self, store: RunStore, db: sa.Connection, whole: StoredRun) -> None:
+        self._store = store
+        self._db = db
+        self._whole = whole
         own_facts = sa.select(runs.c.facts).where(runs.c.id == whole.id).with_for_update()
-        facts = db.execute(own_facts).scalar_one()
-        # another program may have joined some of them just now
+        self._facts: dict[str, Any] = db.execute(own_facts).scalar_one()
+        own_ranks = [0, *_others(store, whole)]
+        self._nodes = list(self._facts.get("nodes") or [_node(whole, own_ranks)])
+        self._steps = store.steps(whole.id)
+        self._moved: list[StoredRun] = []
+        """The runs that are in it now."""
+        self._stops: list[Stop] = []
+        self._unsure: list[Match] = []
+
+    def still_runs(self, parts: Sequence[StoredRun]) -> list[StoredRun]:
+        """Returns the runs that no other program has joined just now."""
         stored: set[int] = set()
         for ids in in_parts(part.id for part in parts):
-            still_runs = sa.select(runs.c.id).where(runs.c.id.in_(ids))
-            stored.update(db.execute(still_runs).scalars())
-        nodes = list(facts.get("nodes") or [_node(whole, [0, *_others(store, whole)])])
-        own_steps = store.steps(whole.id)
-        moved = list[StoredRun]()
-        stops = list[Stop]()
-        for part in parts:
-            if part.id not in stored:
-                continue
-            series = store.steps_of_ranks(part.id)
-            series[int(part.environment["rank"])] = series.pop(0)
-            known_ranks = {rank for node in nodes for rank in node["ranks"]} & set(series)
-            if known_ranks:
-                if _are_stored(store, whole, series, known_ranks):  # imported a second time
-                    erase_rows(db, [part.id])
-                    moved.append(part)
-                continue
-            moved.append(part)
-            shift: float = 0.0
-            error: float | None = 0.0
-            if _host(part) != _host(whole):
-                shift, error = _shift(whole, own_steps, part, series)
-            for rank, steps in series.items():
-                chunks = chunks_of("ranks", _moved(steps, rank, shift), merge=True)
-                insert_chunks(db, whole.id, chunks)
-            nodes.append(_node(part, sorted(series)) | {"clock_error_s": error})
-            stops += _moved_stops(part, shift)
-            erase_rows(db, [part.id])
+            query = sa.select(runs.c.id).where(runs.c.id.in_(ids))
+            stored.update(self._db.execute(query).scalars())
+        return [part for part in parts if part.id in stored]
+
+    def add(self, part: StoredRun) -> None:
+        """Takes the ranks of a node's run, and erases it; not those of another job at the same address."""
+        match = match_of(part, self._whole)
+        if match is None:
+            return
+        series = self._store.steps_of_ranks(part.id)
+        series[int(part.environment["rank"])] = series.pop(0)
+        known_ranks = {rank for node in self._nodes for rank in node["ranks"]} & set(series)
+        if known_ranks:
+            # imported a second time
+            if _are_stored(self._store, self._whole, series, known_ranks):
+                self._erase(part)
+            return
+        shift: float = 0.0
+        error: float | None = 0.0
+        if _host(part) != _host(self._whole):
+            shift, error = _shift(self._whole, self._steps, part, series)
+        for rank, steps in series.items():
+            chunks = chunks_of("ranks", _moved(steps, rank, shift), merge=True)
+            insert_chunks(self._db, self._whole.id, chunks)
+        node = _node(part, sorted(series))
+        self._nodes.append({**node, "clock_error_s": error, "matched_by": match.by})
+        self._stops += _moved_stops(part, shift)
+        if not match.is_sure:
+            self._unsure.append(match)
+        self._erase(part)
+
+    def _erase(self, part: StoredRun) -> None:
+        erase_rows(self._db, [part.id])
+        self._moved.append(part)
+
+    def write(self) -> None:
+        """Writes what the run of rank 0 says of its nodes."""
         # no disturbance: they ran at the same time, as they had to
-        of_parts = tuple(f"run {part.id} on " for part in moved)
-        notices = [line for line in whole.notices if not line.startswith(of_parts)]
-        facts = {**facts, "nodes": nodes}
-        if stops:
-            facts[STOPS] = [*(facts.get(STOPS) or ()), *plain_stops(stops)]
+        of_parts = tuple(f"run {part.id} on " for part in self._moved)
+        notices = [line for line in self._whole.notices if not line.startswith(of_parts)]
+        facts = {**self._facts, "nodes": self._nodes}
+        if self._stops:
+            facts[STOPS] = [*(facts.get(STOPS) or ()), *plain_stops(self._stops)]
         values = {"facts": facts, "notices": notices}
-        db.execute(sa.update(runs).where(runs.c.id == whole.id).values(values))
-    if not moved:
-        return None
-    return Joined(whole.id, tuple(part.id for part in moved), tuple(stops))
+        self._db.execute(sa.update(runs).where(runs.c.id == self._whole.id).values(values))
+
+    @property
+    def result(self) -> Joined | None:
+        if not self._moved:
+            return None
+        ids = tuple(part.id for part in self._moved)
+        return Joined(self._whole.id, ids, tuple(self._stops), tuple(self._unsure))
 
 
-def _runs_of_job(store: RunStore, run: StoredRun) -> list[StoredRun]:
-    """Returns the ended runs of the same job as `run`."""
-    same = runs.c.environment["job"].as_string() == run.environment["job"]
+def _alike(store: RunStore, run: StoredRun) -> list[StoredRun]:
+    """Returns the ended runs whose job may be that of `run`."""
+    job = runs.c.environment["job"].as_string()
+    own_job = str(run.environment["job"])
+    meeting = meeting_of(own_job)
+    same = job.endswith(meeting) if meeting else job == own_job
     ended = runs.c.status.not_in(LIVE_STATUSES)
     with store.transaction() as db:
         query = sa.select(runs.c.id).where(runs.c.id > 0, same, ended)
         ids = list(db.execute(query).scalars())
-    size = run.environment["world_size"]
-    return [
-        each
-        for each in _readable(store, ids)
-        if each.environment.get("world_size") == size
-        and abs(_began_s(each) - _began_s(run)) <= BEGAN_WITHIN_S
-    ]
+    return list(_readable(store, ids))
 
 
 def _are_stored(
@@ -192,6 +348,8 @@ def _shift(
     if len(differences_s) >= MIN_STEPS:
         low, middle, high = np.percentile(differences_s, (5, 50, 95))
         return float(middle), float(high - low) / 2
+    if len(differences_s) and abs(_began_s(part) - _began_s(whole)) > BEGAN_WITHIN_S:
+        return float(np.median(differences_s)), None
     return float(_clock_start_s(part) - _clock_start_s(whole)), None
 
 

@@ -8,6 +8,7 @@ names of the sidebar's settings.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -18,6 +19,7 @@ from vitprof import formats, program, store
 from vitprof.charts import style
 from vitprof.config.bounds import MAX_SEARCH
 from vitprof.export import bundle
+from vitprof.store.nodes import PossiblePart
 from vitprof.ui import history_actions, notifications, resources, tables, texts, widgets
 
 
@@ -32,6 +34,7 @@ def page() -> None:
         query = draw_search()
         draw_import()
         history_actions.draw_deleted()
+    draw_joining()
     _draw_list(query)
     st.query_params.pop(widgets.RUNS, None)  # Compare's; the browser's Back leaves it in the URL
 
@@ -118,8 +121,44 @@ def draw_import() -> None:
 
 
 def _import(file: st.runtime.uploaded_file_manager.UploadedFile) -> None:
-    words = texts.sentence(bundle.import_bundle(resources.store(), file).sentence)
-    notifications.say_there(words, ":material/check:")
+    came = bundle.import_bundle(resources.store(), file)
+    notifications.say_there(texts.sentence(came.sentence), ":material/check:")
+    st.session_state.setdefault(TO_JOIN, []).extend(came.possible)
+
+
+TO_JOIN = "history-to-join"
+"""Imported runs that may be parts of others' jobs, which a person is asked."""
+
+
+def draw_joining() -> None:
+    """Asks whether imported runs are of one job with others, where no id says so."""
+    for part in st.session_state.get(TO_JOIN, ()):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.info(texts.escaped(texts.sentence(part.sentence)), icon=":material/device_hub:")
+            texts.act_button(
+                "Join",
+                f"history-join-{part.run_id}",
+                "merge",
+                partial(_join, part),
+                "Makes one run of them, with the ranks of both. It cannot be undone.",
+            )
+            texts.act_button(
+                "Leave apart",
+                f"history-apart-{part.run_id}",
+                "call_split",
+                partial(_leave_apart, part),
+                "Keeps them as two runs.",
+            )
+
+
+def _leave_apart(part: PossiblePart) -> None:
+    st.session_state[TO_JOIN].remove(part)
+
+
+def _join(part: PossiblePart) -> None:
+    _leave_apart(part)
+    joined = bundle.join_imported(resources.store(), [part.run_id], unsure=True)
+    notifications.say_there(texts.sentence(joined.line), ":material/check:")
 
 
 SIZES = (25, 50, 100)
