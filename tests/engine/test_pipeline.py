@@ -139,7 +139,7 @@ class TestUnreadable:
         run = trained(**job, skip_unreadable=True)
         assert run["samples"].sum() == 2 * 19
         assert run.values["n_unreadable"] == 2  # once in each epoch
-        assert len([line for line in run.notices if damaged.name in line]) == 1
+        assert len([line for line in run.notices if str(damaged) in line]) == 1
 
     @pytest.mark.parametrize("evaluate", [False, True])
     def test_whole_batches_that_cannot_be_read_keep_no_buffer(

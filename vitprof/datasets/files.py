@@ -50,6 +50,11 @@ def made_again(root: Path) -> str:
 READABLE = "make it readable, or remove it"
 
 
+def leads_nowhere(path: Path | str) -> bool:
+    """Returns whether a path is a link to what cannot be found, such as an image that was removed."""
+    return os.path.islink(path) and not os.path.exists(path)
+
+
 def read_error(path: Path | str, reason: object, remedy: str = READABLE) -> DataError:
     """Returns the `DataError` to raise if `path` cannot be read: one line.
 

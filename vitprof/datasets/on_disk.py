@@ -21,6 +21,8 @@ from vitprof.datasets.own import layout
 from vitprof.errors import DataError, SampleError
 
 MANIFEST = "manifest.json"
+UNREADABLE = "unreadable"
+"""Why a user's file cannot be read, in place of its size."""
 
 
 def seal(directory: Path, info: DatasetInfo, maker: Mapping[str, int | str]) -> None:
@@ -80,8 +82,8 @@ def check(
 
     Raises a `DataError` that names the first that is missing or differs.
 
-    For an image file of another size it is a `SampleError`; with `skip_unreadable`, none: readers
-    find such files.
+    For an image file of another size, or a link to one that is gone, it is a `SampleError`; with
+    `skip_unreadable`, none: readers find such files.
     """
     remedy = files.made_again(root)
     recorded: dict[str, Any] = manifest["files"]
@@ -93,7 +95,11 @@ def check(
         if name not in recorded and not hashed:
             raise DataError(f"{path} is not one of the set's files; move it away")
         with files.reading(path, remedy):
-            differs = _facts(path, hashed) != recorded.get(name)
+            facts = _facts(path, hashed)
+        if UNREADABLE in facts and not skip_unreadable:
+            why = f"{path} cannot be read ({facts[UNREADABLE]})"
+            raise SampleError(f"{why}; skip unreadable samples, or {remedy}")
+        differs = facts != recorded.get(name)
         what = f"{path} is damaged (it differs from {MANIFEST})"
         if differs and hashed:
             raise DataError(f"{what}; {remedy}")
@@ -102,8 +108,13 @@ def check(
 
 
 def _facts(path: Path, hashed: bool) -> dict[str, int | str]:
-    """Returns what the manifest says of a file. Raises `OSError`."""
-    facts: dict[str, int | str] = {"size": path.stat().st_size}
+    """Returns what the manifest says of a file, also of a link that leads to none. Raises `OSError`."""
+    try:
+        facts: dict[str, int | str] = {"size": path.stat().st_size}
+    except OSError as error:
+        if not path.is_symlink():
+            raise
+        return {UNREADABLE: error.strerror or str(error)}
     if hashed:
         with path.open("rb", buffering=0) as file:
             facts["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
@@ -162,6 +173,9 @@ def prepare(
     root = home.data_dir() / info.directory
     if not _is_made(info, root, skip_unreadable):
         _make(info, root, progress, stop)
+        if info.own_bytes and not skip_unreadable:
+            # Names the first file that cannot be read.
+            _is_made(info, root)
     progress(1.0, f"{name} is ready")
     return root
 

@@ -66,6 +66,14 @@ class Pipeline:
     root: Path
     """The directory that samples are read from; `benchmarks/` reads them from there with less
     around it."""
+    original: Path
+    """That directory, or the one that it is a copy of."""
+
+    def original_paths(self, text: str) -> str:
+        """Returns a message with original files in place of those of a copy, which is gone by the time
+        the message is read.
+        """
+        return text.replace(str(self.root), str(self.original))
 
 
 @contextmanager
@@ -101,7 +109,11 @@ def open_pipeline(
         }
         facts |= layout.facts_of(info) | _of_drive(config, info, located.location.root, clock)
         cached_frac = pagecache.set_page_cache(
-            located.location.root, config.page_cache, progress, stop
+            located.location.root,
+            config.page_cache,
+            progress,
+            stop,
+            skip_unreadable=config.skip_unreadable,
         )
         facts |= {
             "page_cached_frac": cached_frac,
@@ -126,13 +138,13 @@ def open_pipeline(
                 split = _replayed(split, config, device, events, stop)
             splits.append(split)
         events.phase("prepare", opening, clock())
+        test = splits[1] if evaluate else None
+        root = located.location.root
+        opened = Pipeline(splits[0], test, facts, root, prepared.directory)
         try:
-            yield Pipeline(splits[0], splits[1] if evaluate else None, facts, located.location.root)
+            yield opened
         except SampleError as error:
-            # A copy is gone by the time this is read: name the original file.
-            raise SampleError(
-                str(error).replace(str(located.location.root), str(prepared.directory))
-            ) from error
+            raise SampleError(opened.original_paths(str(error))) from error
         finally:
             closing = clock()
             events.stage("finishing", math.nan)
@@ -178,7 +190,7 @@ def _of_drive(config: RunConfig, info: DatasetInfo, root: Path, clock: Clock) ->
     """
     if config.location != "disk" or parts.STORAGES[config.storage or ""].access == "memory":
         return {}
-    read = drive.read_rate(root, clock=clock)
+    read = drive.read_rate(root, skip_unreadable=config.skip_unreadable, clock=clock)
     return {"drive_bytes_per_s": read, "sample_file_bytes": estimates.sample_bytes(config, info)}
 
 

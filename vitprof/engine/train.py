@@ -122,7 +122,8 @@ class Job:
         for line in lines:
             if line not in self.named and len(self.named) < NAMED_UNREADABLE:
                 self.named.add(line)
-                self.events.notice(f"left out: {users_paths(line.partition(';')[0])}")
+                what = self.pipeline.original_paths(line.partition(";")[0])
+                self.events.notice(f"left out: {users_paths(what)}")
 
 
 @report_out_of_memory

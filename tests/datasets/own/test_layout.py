@@ -10,10 +10,13 @@ from PIL import Image
 from tests.datasets.own.test_readers import IMAGES, KINDS, N, folder, made, odd, written
 from vitprof.datasets import on_disk
 from vitprof.datasets.catalog import dataset_info
+from vitprof.datasets.files import never, silent
 from vitprof.datasets.own import registry
 from vitprof.datasets.own.layout import eight_bits, named_errors
 from vitprof.datasets.own.look import look
 from vitprof.engine.decoders import open_decoder
+from vitprof.engine.locations.copying import copy_tree, tree_bytes
+from vitprof.engine.storage.prepare import allocated_bytes
 from vitprof.engine.storage.source import open_source
 from vitprof.engine.transforms import Crop
 from vitprof.errors import DataError, SampleError
@@ -46,7 +49,7 @@ def test_a_set_that_has_changed_is_looked_at_again(tmp_path: Path) -> None:
     assert len(list(on_disk.prepare("mine").glob("*/*/*.*"))) == N + 1
     (tmp_path / "f" / "c1" / "more.jpg").unlink()
     with pytest.raises(
-        DataError, match=rf"\(No such file or directory\); look at .* datasets add mine {spec}"
+        SampleError, match=rf"\(No such file or directory\); .* look at .* datasets add mine {spec}"
     ):
         on_disk.prepare("mine")
     registry.add(look("mine", spec).own)
@@ -56,6 +59,40 @@ def test_a_set_that_has_changed_is_looked_at_again(tmp_path: Path) -> None:
         on_disk.prepare("mine")
     registry.add(look("mine", spec).own)
     on_disk.prepare("mine")
+
+
+def test_links_that_lead_nowhere_are_samples_that_cannot_be_read(tmp_path: Path) -> None:
+    spec = folder(tmp_path / "f")
+    broken = tmp_path / "f" / "c1" / "gone.jpg"
+    broken.symlink_to("/no/such/image.jpg")
+    registry.add(look("mine", spec).own)
+    info = dataset_info("mine")
+    with pytest.raises(SampleError) as caught, named_errors(info):
+        on_disk.prepare("mine")
+    assert str(caught.value).startswith(
+        f"{broken} cannot be read (No such file or directory); skip such samples"
+    )
+    root = on_disk.prepare("mine", skip_unreadable=True)
+    (link,) = (path for path in root.glob("*/*/*.*") if not path.exists())
+    source = open_source(info, root, train=link.parts[-3] == "train")
+    with pytest.raises(SampleError, match=f"{link} cannot be read"):
+        source.encoded(0, len(source.ids))
+    assert allocated_bytes(root) > 0
+    doing = {"throttle": None, "progress": silent, "stop": never}
+    with pytest.raises(DataError, match=f"{link} cannot be read"):
+        copy_tree(root, tmp_path / "copy", **doing)
+    copied = copy_tree(root, tmp_path / "copy", skip_unreadable=True, **doing)
+    assert copied.n_bytes == tree_bytes(root, skip_unreadable=True)
+    assert os.readlink(tmp_path / "copy" / link.relative_to(root)) == str(broken)
+    # A set that was made before its image went is the same.
+    with pytest.raises(SampleError, match="No such file"):
+        on_disk.prepare("mine")
+    broken.unlink()
+    written(broken, IMAGES[0])
+    with pytest.raises(SampleError, match="is damaged"):
+        on_disk.prepare("mine")
+    registry.add(look("mine", spec).own)
+    assert on_disk.prepare("mine") == root
 
 
 def test_links_out_of_a_pages_roots_stay_out(tmp_path: Path) -> None:
@@ -104,7 +141,7 @@ def test_an_error_names_the_users_file(tmp_path: Path) -> None:
     with pytest.raises(SampleError) as caught, named_errors(dataset_info("mine")):
         raise SampleError(f"{link} cannot be read (it is empty); delete the data set's directory")
     assert str(caught.value).startswith(
-        f"{os.path.realpath(link)} cannot be read (it is empty); skip such samples"
+        f"{os.readlink(link)} cannot be read (it is empty); skip such samples"
     )
     with pytest.raises(SampleError, match="as it is; twice"), named_errors(dataset_info("digits")):
         raise SampleError("as it is; twice")

@@ -115,8 +115,9 @@ def users_paths(text: str) -> str:
     """Returns a message with the user's files in place of vitprof's links to them."""
     for path in re.findall(rf"{re.escape(str(home.data_dir()))}\S+", text):
         if os.path.islink(path):
-            # A file's name may hold what is no text.
-            text = text.replace(path, names.harmless(os.path.realpath(path)))
+            # A file's name may hold what is no text. The user's own file may be a link to one that
+            # is gone.
+            text = text.replace(path, names.harmless(os.readlink(path)))
     return text
 
 

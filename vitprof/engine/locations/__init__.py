@@ -90,11 +90,14 @@ def open_location(
 
     remove_copies()
     on_disk = home.home() / "locations"
-    copy = partial(copy_tree, directory, progress=progress, stop=stop, clock=clock)
+    skip = config.skip_unreadable
+    copy = partial(
+        copy_tree, directory, progress=progress, stop=stop, skip_unreadable=skip, clock=clock
+    )
     if config.location in (None, "disk"):
         yield Located(Location(directory), "")
     elif config.location == "ram-disk":
-        tmpfs = ram_disk(tree_bytes(directory))
+        tmpfs = ram_disk(tree_bytes(directory, skip_unreadable=skip))
         with scratch_directory(own_directory(tmpfs), directory.name) as scratch:
             copied = copy(scratch / "copy", throttle=None)
             yield Located(

@@ -20,6 +20,7 @@ from vitprof.datasets.files import (
     OnProgress,
     Stop,
     ensure_space,
+    leads_nowhere,
     read_error,
     reading,
     writing,
@@ -32,11 +33,12 @@ OF_TEST_SPLIT = re.compile(r"(images/)?test([./-]|$)")
 """Matches paths, relative to a storage's root, that hold only test samples."""
 
 
-def walk(directory: Path) -> Iterator[tuple[str, int]]:
+def walk(directory: Path, *, skip_unreadable: bool = False) -> Iterator[tuple[str, int]]:
     """Yields the relative path and the size in bytes of each regular file under `directory`,
     ordered by name.
 
-    Links are followed. Raises a `DataError` that names what cannot be listed or is not a file.
+    Links are followed; with `skip_unreadable` those that lead nowhere are left out. Raises a
+    `DataError` that names what cannot be listed or is not a file.
     """
 
     def fail(error: OSError) -> None:
@@ -47,8 +49,12 @@ def walk(directory: Path) -> Iterator[tuple[str, int]]:
         inside = os.path.relpath(top, directory)
         for name in sorted(names):
             path = os.path.join(top, name)
-            with reading(path):
+            try:
                 facts = os.stat(path)
+            except OSError as error:
+                if skip_unreadable and leads_nowhere(path):
+                    continue
+                raise read_error(path, error) from error
             if not stat.S_ISREG(facts.st_mode):
                 raise DataError(f"{path} is neither a file nor a directory; remove it")
             relative = name
@@ -57,12 +63,12 @@ def walk(directory: Path) -> Iterator[tuple[str, int]]:
             yield relative, facts.st_size
 
 
-def tree_bytes(directory: Path) -> int:
+def tree_bytes(directory: Path, *, skip_unreadable: bool = False) -> int:
     """Returns the total size of the files under `directory`, in bytes.
 
     Raises `DataError` as `walk` does.
     """
-    return sum(n for _, n in walk(directory))
+    return sum(n for _, n in walk(directory, skip_unreadable=skip_unreadable))
 
 
 def is_for_training(name: str) -> bool:
@@ -119,17 +125,20 @@ def copy_tree(
     progress: OnProgress,
     stop: Stop,
     wanted: Callable[[str], bool] = lambda name: True,
+    skip_unreadable: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> CopyResult:
     """Copies files under `source` into the new directory `target`, at the speed of `throttle` if it
     is given.
 
-    Copies the files whose path relative to `source` is `wanted` (by default all). Progress reports
+    Copies the files whose path relative to `source` is `wanted` (by default all), and with
+    `skip_unreadable` links that lead nowhere, too. Progress reports
     MB (10^6 bytes) and MB/s. Raises `DataError` (no room, `target` exists, a file that cannot be
     read or written) and `JobStopped`; what was copied until then is removed.
     """
     began = clock()
-    files = [(name, n_bytes) for name, n_bytes in walk(source) if wanted(name)]
+    found = walk(source, skip_unreadable=skip_unreadable)
+    files = [(name, n_bytes) for name, n_bytes in found if wanted(name)]
     total = sum(n for _, n in files)
 
     def report(done: int) -> None:
@@ -141,10 +150,16 @@ def copy_tree(
     try:
         with _writing(target):
             ensure_space(target, total, ELSEWHERE)
-            # Empty folders, too: a class may have no image.
-            for top, folders, _ in os.walk(source, followlinks=True):
+            # Empty folders, too: a class may have no image. And links that lead nowhere: such an
+            # image is one of those that cannot be read.
+            for top, folders, names in os.walk(source, followlinks=True):
+                inside = os.path.relpath(top, source)
                 for folder in folders:
-                    (target / os.path.relpath(top, source) / folder).mkdir()
+                    (target / inside / folder).mkdir()
+                paths = (os.path.normpath(os.path.join(inside, name)) for name in names)
+                for name in filter(wanted, paths):
+                    if leads_nowhere(source / name):
+                        os.symlink(os.readlink(source / name), target / name)
             _Copy(source, target, throttle, files).run(report, stop)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)

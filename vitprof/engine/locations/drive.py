@@ -24,14 +24,19 @@ MOST_FILES = 500
 
 
 def read_rate(
-    root: Path, *, lasts_s: float = LASTS_S, clock: Callable[[], float] = time.perf_counter
+    root: Path,
+    *,
+    lasts_s: float = LASTS_S,
+    skip_unreadable: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Returns the bytes/s with which files below `root` are read by direct reads in random order.
 
-    It takes `lasts_s` seconds. NaN where their file system has no such reads, or there is too
-    little to read.
+    It takes `lasts_s` seconds. `skip_unreadable`: as of `walk`. NaN where their file system has no
+    such reads, or there is too little to read.
     """
-    files = [(root / name, n_bytes) for name, n_bytes in walk(root) if n_bytes]
+    found = walk(root, skip_unreadable=skip_unreadable)
+    files = [(root / name, n_bytes) for name, n_bytes in found if n_bytes]
     every = max(1, len(files) // MOST_FILES)
     files = files[::every]
     places = [(path, at) for path, n_bytes in files for at in range(0, n_bytes, BLOCK)]

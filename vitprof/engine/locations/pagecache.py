@@ -35,14 +35,22 @@ STILL_CACHED = 0.03
 ACTIVITY = "the page cache was being set up"
 
 
-def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Stop) -> float:
+def set_page_cache(
+    directory: Path,
+    wanted: str,
+    progress: OnProgress,
+    stop: Stop,
+    *,
+    skip_unreadable: bool = False,
+) -> float:
     """Brings the files under `directory` into the state `wanted`: "as-is", "warm" or "cold".
 
     Returns the share of their bytes in the page cache afterwards, 0..1; NaN where it is unknown.
-    Call it before opening a storage: pages mapped into a process cannot be dropped. Raises
-    `DataError` and `JobStopped`.
+    Call it before opening a storage: pages mapped into a process cannot be dropped.
+    `skip_unreadable`: as of `walk`. Raises `DataError` and `JobStopped`.
     """
-    paths = [directory / name for name, _ in walk(directory)]
+    found = walk(directory, skip_unreadable=skip_unreadable)
+    paths = [directory / name for name, _ in found]
     if wanted == "cold":
         return drop(paths, progress, stop)
     if wanted == "warm":

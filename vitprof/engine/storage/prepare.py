@@ -455,10 +455,23 @@ def _check(root: Path, manifest: dict[str, Any]) -> None:
 
 
 def allocated_bytes(root: Path) -> int:
-    """Returns the bytes of the blocks that the files under `root` take on disk. Raises `DataError`."""
+    """Returns the bytes of the blocks that the files under `root` take on disk; of links to files of the
+    user that are gone, none.
+
+    Raises `DataError`.
+    """
     with data.reading(root):
         paths = (f"{top}/{name}" for top, _, names in _walk(root) for name in names)
-        return sum(os.stat(path).st_blocks * BLOCK_BYTES for path in paths)
+        return sum(map(_blocks, paths)) * BLOCK_BYTES
+
+
+def _blocks(path: str) -> int:
+    try:
+        return os.stat(path).st_blocks
+    except OSError:
+        if data.leads_nowhere(path):
+            return 0
+        raise
 
 
 def _to_disk(directory: Path) -> None:
