@@ -125,6 +125,60 @@ SCRIPT = "-- python -c pass"
         ("tournament --steps 5 script -- true", "--steps 5: give it after script"),
         ("tournament --more-rounds 3", "No such option: --more-rounds"),
         ("tournament --strategies memory --nodes 2", "--nodes 2: it goes with --on"),
+        ("tournament --strategies memory --nodes 0", "--nodes 0: it goes with --on"),
+        (
+            "tournament --strategies memory --on local --nodes 2",
+            "--nodes 2: --on local is this machine alone; leave it out",
+        ),
+        *[
+            (
+                f"tournament {line}--slurm partition=gpu",
+                "--slurm partition=gpu: it goes with --on slurm",
+            )
+            for line in (
+                "--strategies memory ",
+                "--strategies memory --on local ",
+                "--strategies memory --on ray ",
+                "--resume 1 ",
+                "--resume 1 --on local ",
+            )
+        ],
+        ("tournament --strategies memory --slurm ''", "--slurm : it goes with --on slurm"),
+        (
+            "tournament --strategies memory --on local --anyway",
+            "--anyway: a node runs its rounds one after another; leave it or --on out",
+        ),
+        (
+            "tournament --strategies memory --on local --time 90",
+            "--time 90.0: nodes keep no time limit together; give --repeats, or leave --on out",
+        ),
+        (
+            "tournament --strategies memory --on local --early-stop",
+            "--early-stop: nodes cut no setting short",
+        ),
+        (
+            "tournament --strategies memory --json --markdown",
+            "--markdown: --json prints one object and nothing else",
+        ),
+        (
+            "tournament --list --strategies memory",
+            "--strategies memory: it does nothing with --list; leave one of the two out",
+        ),
+        ("run --strategy memory --least-steps 9 --steps 9", "--least-steps 9: it goes with --sec"),
+        ("tournament --strategies memory --least-steps 9 --steps 9", "--least-steps 9: it goes"),
+        ("convert --to memmap --out new --samples 50 -- true", "--samples 50: it goes with --plan"),
+        ("convert --to memmap --out new --json -- true", "--json: it goes with --plan"),
+        (
+            "convert --to memmap --out new --until-decided -- true",
+            "--until-decided: it goes with --plan",
+        ),
+        ("convert --plan --out new -- true", "--out new: it goes with --to FORM"),
+        ("export 1 --steps --format html", "--steps: it goes with csv, parquet and json"),
+        ("code --force", "--force: it goes with --output"),
+        ("runs 1 --tag good", "--tag good: it is for the list; run 1 alone is shown"),
+        ("runs 1 --sort id", "--sort id: it is for the list; run 1 alone is shown"),
+        ("metrics --textfile a.prom --host 0.0.0.0", "--host 0.0.0.0: it goes with --port"),
+        ("headroom 1 --repeats 0 --anyway", "--anyway: nothing is run with --repeats 0"),
         ("tournament --strategies memory --on ray --nodes 0", "--nodes 0: give at least 1"),
         (
             "tournament --strategies memory --on slurm --slurm gpu",

@@ -45,7 +45,15 @@ OUT_HELP = "with --to: a folder for the samples, empty or with an earlier attemp
 SIDE_HELP = "shorter side of JPEG files in pixels; as the script's transforms need if not given"
 
 
+OF_A_PLAN = (
+    *("forms", "samples", "steps", "repeats", "until_decided", "code"),
+    *("yes", "in_place", "anyway", "as_json"),
+)
+"""Options that do nothing where all samples are stored."""
+
+
 def convert(
+    context: typer.Context,
     command: Annotated[
         list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)
     ],
@@ -93,11 +101,13 @@ def convert(
             "plan", True, "give --plan to compare forms, or --to FORM --out FOLDER to convert"
         )
     if to:
+        terminal.refuse_given(context, OF_A_PLAN, "it goes with --plan")
         check_form("to", to)
         if out is None:
             raise ConfigError("out", True, f"say where the samples go: --to {to} --out FOLDER")
         _convert(command, to, out.absolute(), jpeg_side)
         return
+    terminal.refuse_given(context, ["out"], "it goes with --to FORM, which stores all samples")
     names = list(dict.fromkeys(reading.texts("forms", forms)))
     terminal.check_output(code, "code")
     if code is not None and code.stem in {form.package for form in FORMS.values()}:

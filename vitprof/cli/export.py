@@ -97,6 +97,10 @@ def export(
         output = csv
     if steps and f"steps-{kind}" in FORMATS:
         kind = f"steps-{kind}"
+    if steps and kind in FORMATS and not kind.startswith("steps-"):
+        raise ConfigError(
+            "steps", True, f"it goes with csv, parquet and json; leave it out for {kind}"
+        )
     if kind not in FORMATS:
         raise ConfigError("format", kind, f"choose one of {', '.join(FORMATS)}")
     if all_steps and kind != "trace":
@@ -205,6 +209,8 @@ RUN_HELP = "id of the run whose strategy and settings to take, as `runs` lists i
 def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) -> None:
     """Print a strategy as a script for your own training: that of a run, or the one that the options describe."""
     terminal.check_output(output)
+    if force and output is None:
+        raise ConfigError("force", True, "it goes with --output")
     # perhaps the training script that it is taken for
     if output is not None and output.is_file() and not force:
         raise ConfigError(

@@ -28,6 +28,7 @@ END_CHECK_S = 0.5
 
 
 def give_metrics(
+    context: typer.Context,
     port: Annotated[
         int | None, terminal.number("port", PORT, PORT_HELP, show_default=False)
     ] = None,
@@ -39,6 +40,8 @@ def give_metrics(
         raise ConfigError(
             "port", "none" if port is None else port, "give one of --port and --textfile"
         )
+    if textfile is not None:
+        terminal.refuse_given(context, ["host"], "it goes with --port")
     if textfile is not None and textfile.suffix != ".prom":
         raise ConfigError(
             "textfile", str(textfile), "node_exporter reads only files whose names end with .prom"

@@ -40,6 +40,7 @@ HEADROOM_HELP = (
 def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **settings: Any) -> None:
     """Run one job and show what it measured. Without a budget: one epoch."""
     config = RunConfig(**settings | {"name": terminal.name_to_keep(settings["name"])})
+    options.check_budget(config)
     terminal.check_output(csv, "csv")
     if headroom:
         # raises before the run if its headroom cannot be measured
@@ -96,6 +97,7 @@ REPEATS_HELP = "how many times each anchor is run; 0 only shows what was measure
 
 
 def headroom(
+    context: typer.Context,
     run: Annotated[int, terminal.run_id("id of a run that trained, as `runs` lists it")],
     as_json: terminal.AsJson = False,
     repeats: Annotated[int, terminal.number("repeats", ANCHOR_REPEATS, REPEATS_HELP)] = REPEATS,
@@ -105,6 +107,8 @@ def headroom(
 
     The exit status is 1 if the result is not known.
     """
+    if not repeats:
+        terminal.refuse_given(context, ["anyway"], "nothing is run with --repeats 0; leave it out")
     with terminal.open_store() as store:
         profiled = store.run(run)
     result, stopped = measure_and_show(profiled, repeats=repeats, quiet=as_json, anyway=anyway)

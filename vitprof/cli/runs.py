@@ -27,6 +27,7 @@ def _many(help_text: str) -> Any:
 
 
 def runs(
+    context: typer.Context,
     run: Annotated[
         int | None, terminal.run_id("show this run: its figures, its verdict and what to try")
     ] = None,
@@ -58,6 +59,9 @@ def runs(
     as_json: terminal.AsJson = False,
 ) -> None:
     """List the runs in the store, newest first, or show one of them."""
+    if run is not None:
+        of_a_list = [name for name in context.params if name not in ("run", "as_json")]
+        terminal.refuse_given(context, of_a_list, f"it is for the list; run {run} alone is shown")
     filters = {
         "status": status,
         "strategy": strategy,

@@ -108,6 +108,12 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
     return parameter(name, annotation, field.default, text, panel, **settings)
 
 
+def check_budget(config: RunConfig) -> None:
+    """Raises `ConfigError` for a least number of steps that does nothing: only seconds can be too few."""
+    if config.least_steps and config.seconds is None:
+        raise ConfigError("least_steps", config.least_steps, "it goes with --seconds")
+
+
 def data_set(name_or_spec: str) -> str:
     """Returns the name of a data set; of one given as a spec, a new name, once it was looked at.
 

@@ -121,6 +121,19 @@ def run_id(help_text: str) -> Any:
     return typer.Argument(metavar=RUN, help=help_text, parser=read)
 
 
+def refuse_given(context: typer.Context, names: Iterable[str], reason: str) -> None:
+    """Raises `ConfigError` for an option that was given, even with its default value, and does nothing."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is None or source.name == "DEFAULT":
+            continue
+        value = context.params[name]
+        if isinstance(value, list):
+            value = " ".join(map(str, value))
+        shown = value if isinstance(value, bool) else str(value)
+        raise errors.ConfigError(name.removeprefix("as_"), shown, reason)
+
+
 def check_output(path: Path | None, option: str = "output") -> None:
     """Raises `ConfigError` if the file of an option cannot be written: before the work is done rather than
     after.

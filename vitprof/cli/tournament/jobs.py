@@ -117,13 +117,18 @@ def run_jobs(
     same with your own script.
     """
     if ctx.invoked_subcommand is not None:
-        _refuse_given(ctx, f"give it after {ctx.invoked_subcommand}")
+        terminal.refuse_given(ctx, ctx.params, f"give it after {ctx.invoked_subcommand}")
         return
-    terminal.check_output(csv, "csv")
     if show_list:
+        others = [name for name in ctx.params if name not in ("show_list", "as_json")]
+        terminal.refuse_given(ctx, others, "it does nothing with --list; leave one of the two out")
         _list(as_json)
         return
+    terminal.check_output(csv, "csv")
+    options.check_format(as_json=as_json, markdown=markdown)
     cluster = options.read_cluster(on, nodes, slurm)
+    if cluster is not None:
+        options.refuse_on_cluster(ctx)
     base = _base(settings)
     varied = _varied(vary or (), batch_sizes=batch_sizes, workers=workers)
     of_their_own: dict[str, Any] = {
@@ -149,21 +154,14 @@ def run_jobs(
         run_stored(store, tournament_id, how, ResultOutput(csv, as_json=as_json, markdown=markdown))
 
 
-def _refuse_given(ctx: typer.Context, reason: str) -> None:
-    """Raises `ConfigError` if an option was given, even with its default value."""
-    for name, value in ctx.params.items():
-        source = ctx.get_parameter_source(name)
-        if source is not None and source.name != "DEFAULT":
-            shown = " ".join(value) if isinstance(value, list) else value
-            raise ConfigError(name, shown, reason)
-
-
 def _base(settings: dict[str, Any]) -> RunConfig:
     """Returns what all trials share."""
     shared = {**settings, "name": ""}
     if all(settings[budget] is None for budget in BUDGETS):
         shared["seconds"] = TRIAL_S
-    return RunConfig(**shared)
+    base = RunConfig(**shared)
+    common.check_budget(base)
+    return base
 
 
 def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:

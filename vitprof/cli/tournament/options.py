@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from vitprof.cli.common import options as common
+from vitprof.cli.common import terminal
 from vitprof.cli.common.terminal import JSON_HELP, reader
 from vitprof.config import bounds, varied
 from vitprof.errors import ConfigError
@@ -115,17 +116,40 @@ class Cluster:
     """Options of sbatch."""
 
 
+def refuse_on_cluster(context: typer.Context) -> None:
+    """Raises `ConfigError` for an option that does nothing where nodes run the rounds."""
+    terminal.refuse_given(
+        context, ["anyway"], "a node runs its rounds one after another; leave it or --on out"
+    )
+    terminal.refuse_given(
+        context, ["time"], "nodes keep no time limit together; give --repeats, or leave --on out"
+    )
+    if context.params.get("early_stop"):
+        why = "nodes cut no setting short, as that would compare them; leave it or --on out"
+        terminal.refuse_given(context, ["early_stop"], why)
+
+
+def check_format(*, as_json: bool, markdown: bool) -> None:
+    """Raises `ConfigError` where results are asked for in two formats."""
+    if as_json and markdown:
+        raise ConfigError("markdown", True, "--json prints one object and nothing else")
+
+
 def read_cluster(on: str, nodes: int | None, slurm: Sequence[str] | None) -> Cluster | None:
     """Returns the cluster that these options name; None without `--on`. Raises `ConfigError`."""
-    if not on:
-        for name, value in (("nodes", nodes), ("slurm", " ".join(slurm or ()))):
-            if value:
-                raise ConfigError(name, value, "it goes with --on")
-        return None
+    given = list(slurm or ())
+    if given and on != "slurm":
+        raise ConfigError("slurm", " ".join(given), "it goes with --on slurm")
+    if nodes is not None and not on:
+        raise ConfigError("nodes", nodes, "it goes with --on")
+    if nodes is not None and on == "local":
+        raise ConfigError("nodes", nodes, "--on local is this machine alone; leave it out")
     if nodes is not None and nodes < 1:
         raise ConfigError("nodes", nodes, "give at least 1")
+    if not on:
+        return None
     sbatch = {}
-    for option in slurm or ():
+    for option in given:
         name, separator, value = option.partition("=")
         if not (name and separator):
             raise ConfigError("slurm", option, "give NAME=VALUE, such as partition=gpu")

@@ -20,6 +20,7 @@ WHOLE = "give a whole number"
 
 
 def resume(
+    context: typer.Context,
     tournament_id: Annotated[
         int,
         typer.Argument(
@@ -55,7 +56,10 @@ def resume(
     It keeps its settings. A run that did not finish is run again. Short: tournament --resume ID.
     """
     terminal.check_output(csv, "csv")
+    options.check_format(as_json=as_json, markdown=markdown)
     cluster = options.read_cluster(on, nodes, slurm)
+    if cluster is not None:
+        options.refuse_on_cluster(context)
     with terminal.open_store() as store:
         script = tournaments.tournament(store, tournament_id).spec.script
         if cluster is not None and script is not None:

@@ -54,6 +54,7 @@ def script(
     the others are compared. Ctrl-C pauses; `tournament resume ID` continues. Short: tournament --vary ... -- COMMAND.
     """
     terminal.check_output(csv, "csv")
+    options.check_format(as_json=as_json, markdown=markdown)
     if not vary:
         todo = "name arguments of the script's DataLoader to try: --vary workers=0,2,4"
         raise ConfigError("vary", "", todo)

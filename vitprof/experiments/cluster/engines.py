@@ -48,13 +48,12 @@ def open_engine(on: str, nodes: int, options: Mapping[str, str]) -> Engine:
     `nodes`: the most to use. `options`: further parameters of Slurm's sbatch. Raises `ConfigError` for
     another name or a missing package, and `JobError` where the engine cannot be reached.
     """
-    name = on.partition(":")[0]
-    if name == "ray" and not options:
+    if options and on != "slurm":
+        raise ConfigError("slurm", ",".join(options), "it goes with --on slurm")
+    if on.partition(":")[0] == "ray":
         return RayEngine(on, nodes)
     if on in ("slurm", "local"):
         return SubmititEngine(on, nodes, options)
-    if name == "ray":
-        raise ConfigError("slurm", ",".join(options), "it goes with --on slurm")
     raise ConfigError("on", on, "choose one of ray, ray://HOST:PORT, slurm, local")
 
 
