@@ -373,7 +373,7 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
     assert text.count("interrupted") == 1
     assert text.count("KeyboardInterrupt") == 1, "the script's own traceback"
     # it has no number before the store has taken it
-    assert b"waiting for a training loop over a DataLoader, 0 s" in terminal.said
+    assert b"vitprof run: waiting for a training loop over a DataLoader, " in terminal.said
     shown = b"vitprof run 1: \\d+ steps, 3,200 samples/s, data wait 40%, device idle 40%"
     assert re.search(shown, terminal.said)
     assert "Input-bound. Training on the CPU was stalled for data 40% of the time" in text
