@@ -10,6 +10,7 @@ from tests import ROOT
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call, one_line
 from vitprof.cli.tournament import agreement
+from vitprof.jobs import trial_folder
 
 TRIALS = ("tournament", "--steps", "60", "--repeats", "2", "--no-until-decided")
 VARY = ("--vary", "workers=0,2", "--vary", "prefetch_factor=4")
@@ -104,6 +105,31 @@ def test_nothing_is_overwritten_and_no_secret_is_stored(
     assert "give the whole command again after --" in one_line(call, *resume, "--more-rounds", "1")
     assert "it is not that of the resumed tournament" in one_line(call, *resume, *PRETEND)
     assert call(*resume, *script)[0] == 0
+
+
+def test_links_that_lead_out_of_a_copied_folder_are_named_and_asked_for(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_folder, "_has_layers", lambda folder, others: False)
+    (tmp_path / "outside").mkdir()
+    Path("checkpoints").symlink_to("../outside")
+    Path("latest").symlink_to(Path.cwd())
+    status, out, err = call(*TRIALS, *VARY, *PRETEND, "writes", "../named")
+    assert (status, out) == (2, "")
+    first, second = err.splitlines()
+    assert first.endswith(
+        "it works in a copy of that folder, removed when the trial ends; what it writes elsewhere stays, "
+        f"such as through checkpoints -> {tmp_path}/outside, at {tmp_path}/named."
+    )
+    again = "python -m vitprof tournament resume 1 --yes"
+    assert second == f"vitprof: tournament 1 is paused; to run the script: {again}"
+    assert not list((tmp_path / "outside").iterdir())
+    Path("best.pt").symlink_to(tmp_path / "best.pt")
+    line = one_line(call, "tournament", "--resume", "1", "--yes", status=1)
+    assert line.startswith(
+        f"vitprof: a link in {Path.cwd()} leads out of it since the tournament began: best.pt -> "
+        f"{tmp_path}/best.pt; begin a new tournament"
+    )
 
 
 @pytest.mark.measured

@@ -13,10 +13,11 @@ from vitprof.jobs.trial_folder import (
     IN_PLACE,
     LAYER,
     MORE,
+    Isolation,
     TrialFolder,
     isolation_of,
-    named_folders,
 )
+from vitprof.jobs.ways_out import ways_out
 
 SCRIPT = """
 import os, shutil, sys
@@ -31,6 +32,7 @@ os.replace("model.pt", "best.pt"); shutil.copy("best.pt", "model.pt")
 open(sys.argv[1] + "/outside.pt", "w").close(); os.remove(sys.argv[1] + "/deleted.pt")
 print(os.getcwd())
 """
+NO_LAYERS = "this machine lets nobody mount overlayfs"
 CHANGED = ["appended.log", "best.pt", "gone.pt (deleted)", "model.pt", "named/a"]
 CHANGED += ["run/new.txt", "run/old.txt (deleted)"]
 
@@ -55,10 +57,12 @@ def contents(folder: Path) -> dict[str, str]:
 def test_what_a_trial_changes(work: Path, isolation: str) -> None:
     before, elsewhere = contents(work), work.parent / "elsewhere"
     command = [sys.executable, "-c", SCRIPT, str(elsewhere)]
-    found, layered = isolation_of(str(work), command)
-    if isolation == LAYER and found != LAYER:
-        pytest.skip("this machine lets nobody mount overlayfs")
-    trial = TrialFolder(str(work), isolation, layered, named_folders(command, str(work)))
+    found = isolation_of(str(work), command)
+    if isolation == LAYER and found.kind != LAYER:
+        pytest.skip(NO_LAYERS)
+    covered = (str(work), *found.layered) if isolation == LAYER else ()
+    looked_at = ways_out(str(work), command).looked_at(covered)
+    trial = TrialFolder(str(work), isolation, found.layered, looked_at)
     started = trial.command(command, "/")
     ran = subprocess.run(started, cwd=trial.cwd, check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == os.path.realpath(trial.cwd)
@@ -78,26 +82,12 @@ def test_what_cannot_be_layered_or_copied_runs_in_place(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial_folder, "LAYER_SCRIPT", work / "none")
-    assert isolation_of(str(work)) == (COPY, ())
+    assert isolation_of(str(work)) == Isolation(COPY)
     monkeypatch.setattr(trial_folder, "COPIED_BYTES", 10)
-    assert isolation_of(str(work)) == (IN_PLACE, ())
+    assert isolation_of(str(work)) == Isolation(IN_PLACE)
     monkeypatch.setattr(trial_folder, "MOST_FILES", 2)
     trial = TrialFolder(str(work), IN_PLACE, looked_at=[])
     assert trial.changes() == [MORE]
-
-
-def test_folders_that_a_command_names_and_a_script_in_the_folder_is_that_of_the_copy(
-    work: Path,
-) -> None:
-    trial = TrialFolder(str(work), COPY)
-    (script,) = trial.command([str(work / "train.py")], "/")
-    assert script == os.path.join(trial.cwd, "train.py")
-    trial.remove()
-    elsewhere = str(work.parent / "elsewhere")
-    for argument in (elsewhere, f"--out={elsewhere}/new.pt", "../elsewhere/x"):
-        assert named_folders(
-            ["python", argument, "runs/1", str(work), "/no/such/place"], str(work)
-        ) == [elsewhere]
 
 
 @pytest.mark.parametrize("by_links", [False, True])
@@ -115,13 +105,43 @@ def test_the_folder_above_and_where_links_lead_is_covered_too(work: Path, by_lin
         command = [sys.executable, "-c", "open('checkpoints/a.pt', 'w'); open('last.pt', 'w')"]
         written = ["../elsewhere/a.pt", "../linked.pt"]
     before = contents(work.parent)
-    found, layered = isolation_of(str(work), command)
-    if found != LAYER:
-        pytest.skip("this machine lets nobody mount overlayfs")
-    assert layered == (str(work.parent),)
-    assert not by_links or isolation_of(str(work), ["true", "/proc/self/"]) == (LAYER, layered)
-    trial = TrialFolder(str(work), LAYER, layered, layered)
+    found = isolation_of(str(work), command)
+    if found.kind != LAYER:
+        pytest.skip(NO_LAYERS)
+    assert found == Isolation(LAYER, (str(work.parent),))
+    trial = TrialFolder(str(work), LAYER, found.layered, [])
     subprocess.run(trial.command(command, "/"), cwd=trial.cwd, check=True)
     assert sorted(trial.changes()) == written
     assert contents(work.parent) == before
     trial.remove()
+
+
+def test_what_can_have_no_layer_keeps_nothing_else_from_having_one(work: Path) -> None:
+    elsewhere = work.parent / "elsewhere"
+    (work / "checkpoints").symlink_to(elsewhere)
+    (work / "dangling").symlink_to("/no-such-file")
+    (work / "root").symlink_to("/")
+    named = ["true", "/no-such-folder/of/a/run", "/dev/null"]
+    found = isolation_of(str(work), named)
+    if found.kind != LAYER:
+        pytest.skip(NO_LAYERS)
+    assert found.layered == (str(elsewhere),)
+    # the root belongs to somebody else, unless this is run by root
+    is_root = os.access("/", os.W_OK)
+    assert len(found.links_out) == 1, "both lead to /"
+    assert ("/no-such-file" in found.links_out[0] or "more" in found.links_out[0]) == is_root
+    assert found.open_places == (("/no-such-folder/of/a/run",) if is_root else ())
+    trial = TrialFolder(str(work), LAYER, found.layered, [])
+    script = "echo new > checkpoints/deleted.pt; mkdir checkpoints/more"
+    subprocess.run(trial.command(["sh", "-c", script], "/"), cwd=trial.cwd, check=True)
+    assert contents(elsewhere) == {"deleted.pt": ""}
+    trial.remove()
+
+
+def test_the_root_has_no_layer(tmp_path: Path) -> None:
+    """Mounting over it succeeds, and covers nothing: a process keeps the root that it has."""
+    (tmp_path / "0").mkdir()
+    layers = [sys.executable, "-I", str(trial_folder.LAYER_SCRIPT), str(tmp_path), "/", '["/"]']
+    ran = subprocess.run([*layers, "true"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 125
+    assert ran.stderr.startswith('vitprof: no layer could be put over ["/"]: ')

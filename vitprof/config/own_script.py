@@ -247,6 +247,10 @@ class OwnScript:
     """How its trials leave the working directory as it is: "layer" or "copy"; "" where they don't."""
     layered: tuple[str, ...] = ()
     """Other folders that a layer covers."""
+    links_out: tuple[str, ...] = ()
+    """Links by which trials write to files that stay, in words."""
+    open_places: tuple[str, ...] = ()
+    """What the command names and nothing covers, in words."""
     conversion: Mapping[str, Any] | None = None
     """Samples that are stored in other forms, in each of which the script is run (`experiments.script_data.plans`)."""
 
@@ -257,7 +261,8 @@ class OwnScript:
         # JSON has lists only
         object.__setattr__(self, "command", tuple(self.command))
         object.__setattr__(self, "writes", tuple(self.writes))
-        object.__setattr__(self, "layered", tuple(self.layered))
+        for name in ("layered", "links_out", "open_places"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "vary", tuple((name, tuple(values)) for name, values in self.vary))
         can_be_varied: tuple[str, ...] = OF_A_SCRIPT
         if self.conversion is not None:

@@ -28,6 +28,7 @@ from vitprof.jobs.collector import LOST, MESSAGE_WAIT_S, Listener, connections, 
 from vitprof.jobs.event_files import EventFiles
 from vitprof.jobs.signals import END, FROM_THE_TERMINAL, shares_group, signal_name
 from vitprof.jobs.unseen import error_line, why_failed, why_unseen
+from vitprof.jobs.ways_out import ways_out
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
 from vitprof.program import why_not_started
@@ -64,6 +65,7 @@ class CommandRunner:
         on_steps: Callable[[Columns], object] | None = None,
         events: EventFiles | None = None,
         variables: Mapping[str, str] | None = None,
+        inherited: Mapping[str, str] | None = None,
         listening: socket.socket | None = None,
         **process: Any,
     ) -> None:
@@ -72,8 +74,9 @@ class CommandRunner:
         steps. `on_steps` is called with finished steps as they arrive, in the listener's thread.
         `events`: keeps the events of the script's processes; None: nobody keeps them.
 
-        `variables` are added to the command's environment. `listening`: the socket to listen on,
-        which this object closes; default: a new one. `process`: arguments of `subprocess.Popen`.
+        `variables` are added to the command's environment, `inherited` (default: this program's own).
+        `listening`: the socket to listen on, which this object closes; default: a new one.
+        `process`: arguments of `subprocess.Popen`.
         """
         self._listening = listening or listen("watch")
         path = self._listening.getsockname()
@@ -84,7 +87,7 @@ class CommandRunner:
         }
         if self.records_ranks:
             requested["VITPROF_WATCH_RANKS"] = "1"
-        environment = _watching(os.environ, path) | requested | dict(variables or {})
+        environment = _watching(inherited or os.environ, path) | requested | dict(variables or {})
         self._closing = threading.Event()
         connected = connections(self._listening, self._closing)
         self._listener = Listener(connected, str(os.getpid()), on_steps, events)
@@ -225,7 +228,7 @@ class CommandRunner:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _watching(environment: os._Environ[str], path: str) -> dict[str, str]:
+def _watching(environment: Mapping[str, str], path: str) -> dict[str, str]:
     """Returns an environment in which training is watched and reported to the socket `path`."""
     # what a watched script that starts `vitprof watch` has of its own is not for the new script
     inherited = {
@@ -336,7 +339,9 @@ class TrialRunner(CommandRunner):
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
         looked_at = None
         if trial.lists_changes:
-            looked_at = trial_folder.named_folders(trial.command, trial.directory)
+            covered = (os.path.realpath(trial.directory), *trial.layered)
+            ways = ways_out(trial.directory, trial.command)
+            looked_at = ways.looked_at(covered if trial.isolation == trial_folder.LAYER else ())
         with open_log(log) as out, contextlib.ExitStack() as unless_started:
             self._folder = folder = trial_folder.TrialFolder(
                 trial.directory, trial.isolation, trial.layered, looked_at
@@ -354,6 +359,7 @@ class TrialRunner(CommandRunner):
                 folder.command(trial.command, directory),
                 steps=trial.steps,
                 variables=trial.variables | reporting,
+                inherited=folder.environment(os.environ),
                 listening=listening,
                 cwd=folder.cwd,
                 stdin=subprocess.DEVNULL,

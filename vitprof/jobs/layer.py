@@ -8,6 +8,7 @@ below KEPT stays outside of them, FOLDERS is a JSON list, and the command starts
 """
 
 import ctypes
+import errno
 import json
 import os
 import sys
@@ -74,12 +75,16 @@ def cover(layer: str, folder: str, kept: str, options: str) -> None:
     if kept.startswith(os.path.join(folder, "")):
         uncovered.append(kept)
     opened = {path: os.open(path, os.O_PATH) for path in uncovered}
+    below = os.stat(folder).st_dev
     names = {"lowerdir": folder, "upperdir": f"{layer}/upper", "workdir": f"{layer}/work"}
     for name in ("upperdir", "workdir"):
         os.makedirs(names[name])
     # by descriptor: a path may have commas and colons, which part the options
     places = [f"{name}=/proc/self/fd/{os.open(path, os.O_PATH)}" for name, path in names.items()]
     _system("mount", "overlay", folder, "overlay", 0, ",".join([*places, options]))
+    # such as over the root: this process's own stays what it was
+    if os.stat(folder).st_dev == below:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
     for path, descriptor in opened.items():
         _system("mount", f"/proc/self/fd/{descriptor}", path, None, BIND | RECURSIVE, None)
 

@@ -6,7 +6,6 @@ folder if that is small, otherwise in the folder itself.
 """
 
 import contextlib
-import itertools
 import json
 import os
 import shutil
@@ -15,12 +14,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vitprof import home
 from vitprof.errors import JobError
+from vitprof.jobs.folder_copy import FolderCopy
 from vitprof.jobs.killed_jobs import remove_tree, temporary_places
+from vitprof.jobs.ways_out import (
+    ARGUMENT,
+    MOUNT,
+    WaysOut,
+    can_be_covered,
+    gathered,
+    is_below,
+    ways_out,
+)
 
 LAYER = "layer"
 COPY = "copy"
@@ -28,8 +39,10 @@ IN_PLACE = ""
 LAYER_SCRIPT = Path(__file__).with_name("layer.py")
 PROBE_S = 10.0
 """Seconds that trying a layer may take."""
-MOST_PROBED = 8
+MOST_PROBED = 16
 """The most folders that are tried one by one where not all of them together can have a layer."""
+MOST_LAYERS = 32
+"""The most folders with a layer; folders above them are covered where there are more."""
 COPIED_FILES = 2_000
 """The most files of a folder that is copied for each trial. Hard links would not do: a write goes
 through them to the user's file."""
@@ -41,8 +54,7 @@ MOST_FILES = 300_000
 """The most files that are checked: a folder of samples can have millions."""
 MOST_S = 20.0
 """The most seconds that checking the files of a folder may take."""
-MOST_LINKED = 5_000
-"""The most files of a folder among which links are looked for."""
+NOT_ALL_LINKS = "places to which links lead that were not looked at (there are too many files)"
 MORE = "(and perhaps more: there are too many files to check all of them)"
 DELETED = " (deleted)"
 Files = dict[str, tuple[int, ...]]
@@ -50,17 +62,60 @@ Files = dict[str, tuple[int, ...]]
 programs cannot set. So what a C library wrote is seen, and a file that replaced another one."""
 
 
-def isolation_of(folder: str, command: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
-    """Returns how trials in `folder` can leave it as it is: `LAYER`, `COPY`, `IN_PLACE` where they
-    can't; and the other folders, of those that the command names, that a layer covers too.
-    """
-    named = tuple(named_folders(command, folder))
-    if _has_layers(folder, named):
-        return LAYER, named
-    possible = tuple(place for place in named[:MOST_PROBED] if _has_layers(folder, (place,)))
-    if _has_layers(folder, possible):
-        return LAYER, possible
-    return COPY if _can_be_copied(folder) else IN_PLACE, ()
+@dataclass(frozen=True)
+class Isolation:
+    """How trials leave the user's files as they are, and by what they can change some after all."""
+
+    kind: str
+    """`LAYER`, `COPY`, or `IN_PLACE` where neither can be had."""
+    layered: tuple[str, ...] = ()
+    """Other folders that a layer covers."""
+    links_out: tuple[str, ...] = ()
+    """Links, and what is mounted in the folder, by which a trial writes to files that stay, in words."""
+    open_places: tuple[str, ...] = ()
+    """What the command names besides, and nothing covers, in words."""
+
+
+def isolation_of(folder: str, command: Sequence[str] = ()) -> Isolation:
+    """Returns how trials of `command` in `folder` can leave the user's files as they are."""
+    found = ways_out(folder, command)
+    layered = _layered(found)
+    if layered is not None:
+        left = found.left((found.folder, *layered))
+    elif _can_be_copied(folder):
+        # the copy has what is mounted in the folder, too
+        left = [way for way in found.ways if way.kind != MOUNT]
+    else:
+        return Isolation(IN_PLACE)
+    links = [way.words for way in left if way.kind != ARGUMENT]
+    places = [way.words for way in left if way.kind == ARGUMENT]
+    if not found.complete:
+        places.append(NOT_ALL_LINKS)
+    kind = COPY if layered is None else LAYER
+    return Isolation(kind, layered or (), tuple(links), tuple(dict.fromkeys(places)))
+
+
+def _layered(found: WaysOut) -> tuple[str, ...] | None:
+    """Returns the folders besides the script's that can have a layer; None where that one cannot."""
+    places = [way.place for way in found.left([found.folder]) if can_be_covered(way.place)]
+    outside = [place for place in places if os.path.isdir(place)]
+    wanted = found.outermost(gathered(found.outermost(outside), MOST_LAYERS))
+    if _has_layers(found.folder, wanted):
+        return wanted
+    if not (wanted and _has_layers(found.folder, ())):
+        return None
+    possible: tuple[str, ...] = ()
+    waiting = deque(wanted)
+    for _ in range(MOST_PROBED):
+        if not waiting:
+            break
+        place = waiting.popleft()
+        if _has_layers(found.folder, (*possible, place)):
+            possible += (place,)
+        else:
+            # it does not keep those below it from having one
+            waiting += found.outermost([p for p in outside if p != place and is_below(p, place)])
+    return possible
 
 
 def _can_be_copied(folder: str) -> bool:
@@ -103,45 +158,43 @@ class TrialFolder:
         layered: Sequence[str] = (),
         looked_at: Sequence[str] | None = None,
     ) -> None:
-        """`layered`: other folders to put layers over. `looked_at`: other folders that `changes` looks
-        through; None: `changes` will not be called.
+        """`layered`: other folders to put layers over. `looked_at`: files and folders without a layer
+        that `changes` looks at; None: `changes` will not be called.
         """
         self._folder = os.path.realpath(folder)
         self._isolation = isolation
         self._layered = [self._folder, *layered] if isolation == LAYER else []
         self.cwd = folder
         self._made = _new_folder(self._layered or [self._folder]) if isolation else ""
+        self._copy: FolderCopy | None = None
         if isolation == COPY:
             self.cwd = os.path.join(self._made, os.path.basename(self._folder))
+            self._copy = FolderCopy(self._folder, self.cwd)
             try:
-                shutil.copytree(self._folder, self.cwd, symlinks=True)
+                self._copy.make()
             except (OSError, shutil.Error) as error:
                 self.remove()
                 raise JobError(f"{folder} could not be copied for the trial: {error}") from error
         places: list[str] = []
         if looked_at is not None:
-            # a folder above would be searched for this one's files again
-            parents = Path(folder).parents
-            places = [self.cwd, *(place for place in looked_at if Path(place) not in parents)]
-        self._before = {
-            place: _files(place) for place in places if os.path.realpath(place) not in self._layered
-        }
+            places = list(looked_at)
+            if isolation != LAYER:
+                elsewhere = [path for path in places if not is_below(path, self._folder)]
+                # a script may have its own folder's path in its code, and so write beside the copy
+                original = [self._folder] if isolation == COPY else []
+                places = [self.cwd, *original, *elsewhere]
+        self._before = {place: _files(place) for place in places}
 
     def command(self, command: Sequence[str], kept: str) -> list[str]:
         """Returns the command to start, in `cwd`; `kept`: a folder of vitprof's own that it writes to."""
         if self._isolation == LAYER:
             layer_script = [sys.executable, "-I", str(LAYER_SCRIPT)]
             return [*layer_script, self._made, kept, json.dumps(self._layered), *command]
-        if self._isolation == COPY:
-            return [self._copied(word) for word in command]
-        return list(command)
+        return self._copy.command(command) if self._copy else list(command)
 
-    def _copied(self, word: str) -> str:
-        """Returns a word of the command, with the copy's path in place of the folder's."""
-        inside = os.path.join(self._folder, "")
-        if word.startswith(inside):
-            return os.path.join(self.cwd, word.removeprefix(inside))
-        return word
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Returns the environment variables for the command, given those of this program."""
+        return self._copy.environment(variables) if self._copy else dict(variables)
 
     def changes(self, reported: Sequence[str] = ()) -> list[str]:
         """Returns the files that were written or deleted since, relative to the folder; whole paths of
@@ -158,14 +211,14 @@ class TrialFolder:
             root = "" if place == self.cwd else place
             for path, about in after.items():
                 if path != MORE and before.get(path) != about:
-                    changed.append(os.path.join(root, path))
+                    changed.append(os.path.join(root, path) if path else root)
             if MORE in before or MORE in after:
                 # a file that was not reached in one of both looks is not known to be deleted
                 changed.append(MORE)
                 continue
             for path in before:
                 if path not in after:
-                    changed.append(os.path.join(root, path) + DELETED)
+                    changed.append((os.path.join(root, path) if path else root) + DELETED)
         return list(dict.fromkeys(changed))
 
     def _of_layer(self, number: str, folder: str) -> Iterator[str]:
@@ -189,33 +242,6 @@ class TrialFolder:
     def remove(self) -> None:
         if self._made:
             remove_tree(Path(self._made))
-
-
-def named_folders(command: Sequence[str], folder: str) -> list[str]:
-    """Returns the folders outside `folder` that a trial may write to: those that the arguments of the
-    command name, those with the files that they name, and those that links in `folder` lead to.
-
-    Without folders that are inside of another one in the list.
-    """
-    texts: list[str] = []
-    for argument in command[1:]:
-        # "--out=/data/out" names a folder, too; a text of several lines is a program, not a path
-        name, _, value = argument.partition("=")
-        texts += [text for text in (name, value) if os.sep in text and "\n" not in text]
-    entries = itertools.islice(_entries(folder, ()), MOST_LINKED)
-    links = [entry.path for entry in entries if entry.is_symlink()]
-    outside: dict[str, None] = {}
-    for text in (*texts, *links):
-        path = os.path.realpath(os.path.join(folder, os.path.expanduser(text)))
-        place = path if os.path.isdir(path) else os.path.dirname(path)
-        inside = Path(place).is_relative_to(os.path.realpath(folder))
-        if os.path.isdir(place) and os.access(place, os.W_OK) and not inside:
-            outside[place] = None
-    return [
-        place
-        for place in outside
-        if not any(str(parent) in outside for parent in Path(place).parents)
-    ]
 
 
 def _new_folder(folders: Sequence[str]) -> str:
@@ -261,8 +287,15 @@ def _entries(
 
 
 def _files(folder: str) -> Files:
-    """Returns the files below `folder`, and `MORE` among them where there are too many."""
+    """Returns the files below `folder`, and `MORE` among them where there are too many.
+
+    Where it is a file, that one, under the name "".
+    """
     files: Files = {}
+    with contextlib.suppress(OSError):
+        about = os.lstat(folder)
+        if not stat.S_ISDIR(about.st_mode):
+            return {"": _state(about)}
     until = time.monotonic() + MOST_S
     homes = [str(home.home().resolve()), str(home.home())]
     for n, entry in enumerate(_entries(folder, homes)):
@@ -271,5 +304,9 @@ def _files(folder: str) -> Files:
         with contextlib.suppress(OSError):  # gone meanwhile
             about = entry.stat(follow_symlinks=False)
             path = os.path.relpath(entry.path, folder)
-            files[path] = (about.st_ino, about.st_size, about.st_ctime_ns)
+            files[path] = _state(about)
     return files
+
+
+def _state(about: os.stat_result) -> tuple[int, ...]:
+    return about.st_ino, about.st_size, about.st_ctime_ns

@@ -21,8 +21,12 @@ def ask_to_run(store: RunStore, tournament_id: int, *, yes: bool) -> None:
     if script is None or script.loader is not None:
         return
     words = planning.begin_words(script, spec.base.steps)
-    terminal.show(f"{words[0].upper()}{words[1:]}.", console=terminal.err)
-    if not script.isolation and not yes:
+    lines = [f"{words[0].upper()}{words[1:]}."]
+    if len(script.links_out) > planning.MOST_NAMED:
+        lines.append("All links through which it writes to files that stay:")
+        lines += [f"  {link}" for link in script.links_out]
+    terminal.show(*lines, console=terminal.err)
+    if (not script.isolation or script.links_out) and not yes:
         _confirm("Run it?", tournament_id, "to run the script")
 
 

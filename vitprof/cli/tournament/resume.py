@@ -61,11 +61,14 @@ def resume(
     if cluster is not None:
         options.refuse_on_cluster(context)
     with terminal.open_store() as store:
-        script = tournaments.tournament(store, tournament_id).spec.script
+        stored = tournaments.tournament(store, tournament_id)
+        script = stored.spec.script
         if cluster is not None and script is not None:
             why = "a script of your own runs on this machine only; leave it out"
             raise ConfigError("on", on, why)
         _check_same_command(script, command or [])
+        if script is not None and (stored.status != "done" or more_rounds is not None):
+            planning.check_links(script)
         if take_over:
             tournaments.release(store, tournament_id)
         if more_rounds is not None:

@@ -14,7 +14,7 @@ from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.config.varied import OF_A_SCRIPT, read_varied
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament import planning
-from vitprof.jobs.trial_folder import isolation_of
+from vitprof.jobs.trial_folder import IN_PLACE, Isolation, isolation_of
 
 COMMAND_HELP = "your own script, after --: python train.py"
 STEPS_HELP = "training steps of each trial"
@@ -76,10 +76,15 @@ def script(
 
 
 def _script(command: list[str], vary: list[str], *, in_place: bool) -> OwnScript:
-    isolation = ""
-    layered: tuple[str, ...] = ()
-    if not in_place:
-        isolation, layered = isolation_of(os.getcwd(), command)
+    kept_by = Isolation(IN_PLACE) if in_place else isolation_of(os.getcwd(), command)
     varied = tuple(read_varied(text, OF_A_SCRIPT) for text in vary)
     kept = planning.keep_command(command)
-    return OwnScript(kept, os.getcwd(), varied, isolation=isolation, layered=layered)
+    return OwnScript(
+        kept,
+        os.getcwd(),
+        varied,
+        isolation=kept_by.kind,
+        layered=kept_by.layered,
+        links_out=kept_by.links_out,
+        open_places=kept_by.open_places,
+    )

@@ -28,7 +28,7 @@ from vitprof.errors import ConfigError, VitprofError
 from vitprof.experiments.script_data import first_step
 from vitprof.experiments.script_data.stored_forms import Conversion
 from vitprof.home import ensure_dir, home
-from vitprof.jobs.trial_folder import isolation_of
+from vitprof.jobs.trial_folder import IN_PLACE, Isolation, isolation_of
 from vitprof.store import RunStore, tournaments
 
 ORIGINALS = "originals.txt"
@@ -119,16 +119,15 @@ def plan_spec(
             least = min(made.samples, FEWEST_STEPS * batch)
             raise ConfigError("samples", made.n, f"{why}; give {least} or more")
         steps = steps_once
-    isolation = ""
-    layered: tuple[str, ...] = ()
-    if not in_place:
-        isolation, layered = isolation_of(os.getcwd(), command)
+    kept_by = Isolation(IN_PLACE) if in_place else isolation_of(os.getcwd(), command)
     script = OwnScript(
         tuple(stored_command),
         os.getcwd(),
         ((STORAGE, tuple(made.stored)),),
-        isolation=isolation,
-        layered=layered,
+        isolation=kept_by.kind,
+        layered=kept_by.layered,
+        links_out=kept_by.links_out,
+        open_places=kept_by.open_places,
         conversion={
             "folder": str(folder),
             "n": made.n,

@@ -32,7 +32,7 @@ from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.config.varied import NEED_WORKERS, Value, setting_words
 from vitprof.datasets import catalog
-from vitprof.errors import ConfigError, StoreError
+from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.experiments.headroom_runs import why_no_cold
 from vitprof.experiments.script_data import plans
 from vitprof.jobs import command, trial_folder
@@ -259,8 +259,8 @@ CACHE_SHARE = 0.5
 """Share of the free memory for samples that are kept; the rest is for additional workers and batches."""
 MOST_WRITES = 1000
 """The most names of written files that the store keeps."""
-WRITES_NAMED = 4
-"""The most names of written files in a line."""
+MOST_NAMED = 4
+"""The most names of files, or of links to them, in a line."""
 _commands: dict[tuple[str, ...], tuple[str, ...]] = {}
 """A command as it is stored, without its secrets -> the command that was given to this program."""
 
@@ -368,20 +368,41 @@ def begin_words(script: own_script.OwnScript, steps: int | None) -> str:
         writes = f"it works in a copy of that folder, {removed}"
     else:
         writes = "it writes what it always writes, such as checkpoints"
+    ways = [f"through {words}" for words in script.links_out]
+    ways += [f"at {words}" for words in script.open_places]
+    if ways:
+        writes += f", such as {_some(ways)}"
     return f"{runs}; {writes}"
+
+
+def check_links(script: own_script.OwnScript) -> None:
+    """Raises `JobError` where a link leads out of the script's folder that did not, or led elsewhere, when
+    the user agreed to the tournament.
+    """
+    if not script.isolation:
+        return
+    found = trial_folder.isolation_of(script.directory, command_of(script))
+    new = [link for link in found.links_out if link not in script.links_out]
+    if new:
+        what = f"a link in {script.directory} leads out of it since the tournament began: {new[0]}"
+        raise JobError(f"{what}; begin a new tournament, which asks before it writes there")
 
 
 def written_words(script: own_script.OwnScript) -> str:
     """Returns what the first trial wrote, in a line."""
     if not script.writes:
         return f"the first trial wrote no file under {script.directory}"
-    names = ", ".join(script.writes[:WRITES_NAMED])
-    n_unnamed = len(script.writes) - WRITES_NAMED
-    if n_unnamed > 0:
-        names += f" and {n_unnamed} more"
+    names = _some(script.writes)
     n = formats.count(len(script.writes), "file")
     gone = "" if script.lasting else ", all of them gone with it"
     return f"the first trial in {script.directory} wrote or deleted {n}{gone}: {names}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Returns the first names of a list, and how many more there are."""
+    words = ", ".join(names[:MOST_NAMED])
+    n_unnamed = len(names) - MOST_NAMED
+    return f"{words} and {n_unnamed} more" if n_unnamed > 0 else words
 
 
 def resume_command(tournament_id: int) -> str:
