@@ -24,12 +24,13 @@ EVENTS = [WATCH / "events.py", WATCH / "event_log.py", *(WATCH / "core").glob("*
 OUTSIDE = ("events", "event_log", "core")
 FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
-BASE = "attempts errors formats home names program columns cores choices"
+BASE = "attempts errors formats home masking names program columns cores choices"
 MAY_IMPORT = {
     "attempts": "",
     "errors": "",
     "formats": "",
     "names": "",
+    "masking": "",
     "cores": "",
     "columns": "",
     "descriptors": "",

@@ -1,7 +1,6 @@
 """Names that people, scripts and files give: which are accepted, and how the others are refused or changed."""
 
 import re
-from collections.abc import Sequence
 
 MAX_NAME = 200
 """Length of the longest name that a run or a tournament can have, in characters."""
@@ -54,96 +53,3 @@ def tamed_name(name: str) -> str:
 def harmless(text: str) -> str:
     """Returns `text` with `MARK` for characters that a terminal obeys or that change the direction of writing."""
     return NOT_PRINTED.sub(MARK, text.replace("\r\n", "\n"))
-
-
-MASKED = "***"
-"""Replaces a secret."""
-_URL = re.compile(r"""(://[^\s:/@"']*):[^\s"']*@|((?:https?|git)://)[^\s/:@"']+@""")
-_KNOWN = re.compile(
-    r"(?i)\b(bearer|basic) +[\w.~+/=-]{6,}"
-    r"|\b()(?-i:hf_|sk-|gh[opsu]_|github_pat_|glpat-|xox[abps]-|AKIA|ASIA|eyJ[\w-]+\.)[\w.-]{10,}"
-)
-_PAIR = re.compile(
-    r"""(?<![\w.-])(?P<name>-{1,2}[A-Za-z][\w.-]*(?=\s)|-*[A-Za-z_][\w.-]*)(?P<gap>["']?\s*[=:]\s*|\s+)"""
-    r"""(?P<value>"[^"]*"|'[^']*'|[^\s"'&;,}\])]+)"""
-)
-_SECRET = re.compile(
-    r"(password|passwd|passphrase|secret|credentials?|apikey|authorization|signature|^bearer|^jwt|^sig|pwd|^pw|_pass|^pass)$"
-)
-_LOGIN = re.compile(r"((?:^|\s)(?:-u|--(?:user|login|auth|userpwd))[ =][^\s:/=]+):(?!\*)\S+")
-"""A name with its password, as curl takes them."""
-_KEY = re.compile(r"((?:^|\s)--?(?:key|pat|auth)[ =])(?=\S*\d)(?=\S*[A-Za-z])[\w+=-]{12,}")
-"""A value that looks like a key."""
-_KEYS = re.compile(
-    r"(^|_)(api|access|secret|private|auth|account|app|signing|license|wandb|openai|comet|neptune)_key$"
-)
-_TOKEN = re.compile(
-    r"(?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!mask_)(?<!cls_)(?<!sep_)(?<!special_)(?<!image_)token$"
-)
-
-
-def _is_secret(name: str) -> bool:
-    """Returns whether the value of an option or variable of that name is a secret, by the name's words."""
-    if name == "PWD":  # the working directory
-        return False
-    parted = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)  # apiKey: api_Key
-    words = re.sub(r"[^a-z0-9]+", "_", parted.lower()).strip("_")
-    return any(pattern.search(words) for pattern in (_SECRET, _KEYS, _TOKEN))
-
-
-def _masked_token(match: re.Match[str]) -> str:
-    """Returns the mask of what looks like a token; "Bearer" and the like in front of it stay."""
-    return f"{match[1]} {MASKED}" if match[1] else MASKED
-
-
-def _masked_url(match: re.Match[str]) -> str:
-    """Returns the beginning of a URL with a mask for the password; without a name, for what is before @."""
-    if match[1]:
-        return f"{match[1]}:{MASKED}@"
-    return f"{match[2]}{MASKED}@"
-
-
-def masked(text: str) -> str:
-    """Returns `text` with `MASKED` for the values of passwords, tokens and keys, and for passwords in
-    URLs.
-    """
-    text = _KNOWN.sub(_masked_token, text)
-    text = _URL.sub(_masked_url, text)
-    text = _LOGIN.sub(rf"\1:{MASKED}", text)
-    text = _KEY.sub(rf"\1{MASKED}", text)
-    shown = ""
-    search_from = 0
-    shown_to = 0
-    while True:
-        pair = _PAIR.search(text, search_from)
-        if pair is None:
-            return shown + text[shown_to:]
-        # a value may be the name of the next pair
-        search_from = pair.end("gap")
-        # "password hunter2" in a sentence is no pair, "--password hunter2" is one
-        is_pair = not pair["gap"].isspace() or pair["name"].startswith("-")
-        if is_pair and _is_secret(pair["name"]):
-            first = pair["value"][0]
-            quote = first if first in "\"'" else ""
-            shown += f"{text[shown_to:search_from]}{quote}{MASKED}{quote}"
-            search_from = pair.end()
-            shown_to = pair.end()
-
-
-def masked_command(command: Sequence[str]) -> tuple[str, ...]:
-    """Returns the arguments of a command with `MASKED` for secrets, also where an option has its value
-    after it.
-    """
-    shown = []
-    for before, argument in zip(["", *command], command, strict=False):
-        name, assigned, value = argument.partition("=")
-        is_value = before.startswith("-") and "=" not in before and not argument.startswith("-")
-        if is_value and _is_secret(before):
-            shown.append(MASKED)
-        elif assigned and value and re.fullmatch(r"[\w.+~-]+", name) and _is_secret(name):
-            shown.append(f"{name}={MASKED}")
-        elif re.fullmatch(r"-u|--?(?:user|login|auth|userpwd|key|pat)", before):
-            shown.append(masked(f"{before} {argument}").removeprefix(f"{before} "))
-        else:
-            shown.append(masked(argument))
-    return tuple(shown)

@@ -33,7 +33,8 @@ from vitprof.jobs.command import CommandRunner
 from vitprof.jobs.event_files import EventFiles
 from vitprof.jobs.signals import SignalRelay, shares_group
 from vitprof.jobs.unseen import UNSEEN_AFTER_S
-from vitprof.names import MAX_NAME, masked_command
+from vitprof.masking import masked_command
+from vitprof.names import MAX_NAME
 from vitprof.program import program, why_not_started
 from vitprof.store import MissingError, RunStore, StoredRun, chunks
 from vitprof.store.new_run import NewRun

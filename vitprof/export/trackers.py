@@ -20,6 +20,7 @@ from vitprof.analysis.verdict.no_verdict import not_measurable
 from vitprof.errors import ConfigError
 from vitprof.home import temporary_prefix
 from vitprof.jobs.command import STARTUP
+from vitprof.masking import masked
 from vitprof.store import StoredRun
 
 TRACKERS = {"mlflow": "MLflow", "wandb": "W&B"}
@@ -125,4 +126,4 @@ def _written(about: dict[str, Any], request: str) -> str:
         return ""
     # Of a traceback the last line is the error.
     lines = ended.stderr.strip().splitlines()
-    return lines[-1] if lines else "it ended without a word"
+    return masked(lines[-1]) if lines else "it ended without a word"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vitprof.jobs.collector import Listener
-from vitprof.names import masked
+from vitprof.masking import masked
 
 UNSEEN_AFTER_S = 30.0
 """After how long (s) without training a watched command is told why none is seen."""

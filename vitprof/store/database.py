@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from vitprof.attempts import Attempt
 from vitprof.errors import ConfigError, StoreAwayError, StoreError, one_line
 from vitprof.home import OLD_STORE_FILE, STORE_FILE, ensure_dir, home, private_file
-from vitprof.names import masked
+from vitprof.masking import masked
 from vitprof.program import install_command
 from vitprof.store import server
 from vitprof.store.migrations import is_older, may_only_read, migrate, why_not_opened

@@ -10,7 +10,7 @@ from vitprof.cli.tournament.running import ResultOutput, Running, run_stored
 from vitprof.config.own_script import OwnScript
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament import planning
-from vitprof.names import masked_command
+from vitprof.masking import masked_command
 from vitprof.store import tournaments
 
 COMMAND_HELP = "the script's whole command, after --, where its secrets were not stored"

@@ -20,6 +20,7 @@ from vitprof.experiments.script_data.facts import DatasetFacts, FileFacts
 from vitprof.experiments.script_data.stored_forms import Conversion
 from vitprof.home import temporary_prefix
 from vitprof.jobs.command import CommandRunner
+from vitprof.masking import masked
 from vitprof.measure.wire import Note
 from vitprof.recording import codec
 
@@ -79,7 +80,7 @@ def _reported(
         report = json.loads(path.read_text(encoding="utf-8"))
     if "error" in report:
         done = "stored" if more else "described"
-        raise JobError(f"the dataset cannot be {done}: {report['error']}")
+        raise JobError(f"the dataset cannot be {done}: {masked(report['error'])}")
     return dict(report)
 
 

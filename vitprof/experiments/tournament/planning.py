@@ -37,7 +37,8 @@ from vitprof.experiments.headroom_runs import why_no_cold
 from vitprof.experiments.script_data import plans
 from vitprof.jobs import command, trial_folder
 from vitprof.jobs.runners import Runner
-from vitprof.names import MASKED, masked_command, tamed_name
+from vitprof.masking import MASKED, masked_command
+from vitprof.names import tamed_name
 from vitprof.program import program
 from vitprof.store import RunStore
 from vitprof.store.tournaments import insert_tournament, set_spec, tournament
