@@ -13,10 +13,12 @@ import psutil
 import pytest
 
 from tests import ROOT
+from tests.jobs.test_left_behind import DAEMON
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError
 from vitprof.jobs import command
 from vitprof.jobs.command import CommandRunner, TrialCommand, TrialRunner
+from vitprof.jobs.left_behind import LeftBehind
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import Message, Note
 from vitprof.store import RunStore, StoredRun
@@ -311,3 +313,14 @@ def test_it_ends_with_all_its_processes(
     assert not alive
     assert not Path(runner._reports).exists()
     assert os.path.exists(tmp_path / "log")
+
+
+def test_a_daemon_ends_with_its_trial_and_what_cannot_is_told(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(command=(sys.executable, "-c", DAEMON))
+    assert not psutil.pid_exists(int((tmp_path / "log").read_text()))
+    monkeypatch.setattr(LeftBehind, "end", lambda self: ["process 7 (it)"])
+    ended = run("short")
+    line = "the trial started process 7 (it), which could not be ended: end it yourself"
+    assert line in ended.notices

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from vitprof.errors import JobError
 from vitprof.home import open_log
 from vitprof.jobs import trial_folder
 from vitprof.jobs.collector import LOST, MESSAGE_WAIT_S, Listener, connections, listen
 from vitprof.jobs.event_files import EventFiles
+from vitprof.jobs.left_behind import LeftBehind
 from vitprof.jobs.signals import END, FROM_THE_TERMINAL, shares_group, signal_name
 from vitprof.jobs.unseen import error_line, why_failed, why_unseen
 from vitprof.jobs.ways_out import ways_out
@@ -350,6 +350,8 @@ class TrialRunner(CommandRunner):
             listening = listen("trial")
             directory = os.path.dirname(listening.getsockname())
             self._reports = Path(directory) / "reports"
+            self._left_behind = LeftBehind("VITPROF_WATCH_TELL", str(self._reports))
+            unless_started.callback(self._left_behind.close)
             under = os.path.realpath(folder.cwd) if trial.lists_changes else ""
             reporting = {
                 "VITPROF_WATCH_TELL": str(self._reports),
@@ -387,7 +389,8 @@ class TrialRunner(CommandRunner):
                 self._check(message.values.get("watched") or {})
             else:
                 if message.kind == "end":
-                    yield from (Note("notice", {"line": line}) for line in self._notices())
+                    lines = [*self._notices(), *self._end_others()]
+                    yield from (Note("notice", {"line": line}) for line in lines)
                 yield message
 
     def _steps(self, steps: Columns) -> Columns:
@@ -454,23 +457,24 @@ class TrialRunner(CommandRunner):
             self._signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_GRACE_S)
-        self._signal(signal.SIGKILL)  # its processes that outlived it
-        self._process.wait()
         self._end_others()
         if self._trial.lists_changes:
             self._changes += self._folder.changes(
                 [text for about, text in self._lines() if about == "opened"]
             )
         why = super().close()
+        self._left_behind.close()
         self._folder.remove()
         return why
 
-    def _end_others(self) -> None:
-        """Kills the processes of the script that left its session; they still have its environment."""
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get("VITPROF_WATCH_TELL") == str(self._reports):
-                    process.kill()
+    def _end_others(self) -> list[str]:
+        """Kills the processes that outlive the script; returns a line on each that still runs."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        return [
+            f"the trial started {process}, which could not be ended: end it yourself"
+            for process in self._left_behind.end()
+        ]
 
     def _notices(self) -> list[str]:
         lines = list(dict.fromkeys(text for about, text in self._lines() if about == "notice"))

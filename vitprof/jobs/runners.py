@@ -24,6 +24,7 @@ import psutil
 from vitprof.config import RunConfig
 from vitprof.errors import JobError, JobStopped
 from vitprof.home import open_log
+from vitprof.jobs import left_behind
 from vitprof.jobs.child import MAX_MESSAGE_BYTES
 from vitprof.jobs.killed_jobs import OWNER, MemoryWitness, clear_temporary, owner_mark
 from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, Message, read_messages
@@ -72,9 +73,11 @@ def start_anew(log: BinaryIO) -> subprocess.Popen[bytes]:
     """Starts a process for a job from scratch; its standard error goes to `log`. Raises `OSError`."""
     child = command("vitprof.jobs.child")
     pipe = subprocess.PIPE
-    return subprocess.Popen(
+    process = subprocess.Popen(
         child, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True, env=environment()
     )
+    left_behind.keep(process.pid)
+    return process
 
 
 class Launcher:
@@ -167,6 +170,7 @@ class _Server:
             except OSError:
                 self._socket.close()
                 raise
+        left_behind.keep(self._process.pid)
         self._changed = threading.Condition()
         self._loaded = False
         self._ended = False
