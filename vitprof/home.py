@@ -24,7 +24,7 @@ OLD_STORE_FILE = "runs.sqlite"
 DASHBOARD_FILE = "dashboard-port"
 """That of the port of a dashboard that runs."""
 OURS = re.compile(
-    r"(recordings|runs)\.sqlite.*|(data|prepared|locations|locks|logs|dashboard|tournaments|converted|datasets\.json(\.lock)?)|(vitprof|selftest|dashboard)-.*"
+    r"(recordings|runs)\.sqlite.*|(data|prepared|locations|locks|logs|dashboard|tournaments|cluster|converted|datasets\.json(\.lock)?)|(vitprof|selftest|dashboard)-.*"
 )
 """Names that vitprof creates at the top of its home. With anything else in it, its permissions are left as they are."""
 

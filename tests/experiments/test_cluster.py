@@ -3,14 +3,19 @@
 import dataclasses
 import itertools
 import os
+import platform
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.engine_fixtures import CHEAP, small_home  # noqa: F401
+from vitprof import home
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.cores import NODE
@@ -18,7 +23,12 @@ from vitprof.errors import ConfigError, JobError
 from vitprof.experiments import trials
 from vitprof.experiments.cluster import controller, rounds
 from vitprof.experiments.cluster.controller import ClusterTournament
-from vitprof.experiments.cluster.engines import LostError, Task, open_engine
+from vitprof.experiments.cluster.engines import (
+    LostError,
+    Task,
+    _SubmititTask,
+    open_engine,
+)
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.store import RunStore
@@ -195,9 +205,136 @@ def test_without_slurm_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         open_engine("slurm", 1, {})
 
 
-@pytest.mark.measured
-def test_submitit_runs_rounds_as_processes(store: RunStore) -> None:
+PASSWORD = "S3CRET-of-the-store"
+
+
+@pytest.fixture
+def with_password(monkeypatch: pytest.MonkeyPatch) -> str:
+    address = f"postgresql://me:{PASSWORD}@db.example/runs"
+    monkeypatch.setenv("VITPROF_DB", address)
+    return address
+
+
+def files_with(text: str, *folders: Path) -> list[Path]:
+    """The files below these folders that hold a text."""
+    found = []
+    for folder in folders:
+        files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        found += [path for path in files if text.encode() in path.read_bytes()]
+    return found
+
+
+def test_ray_writes_down_nothing_of_the_stores_password(
+    with_password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `init` and `options` are given is in logs; a task's small arguments are in memory."""
+    written_down: list[Any] = []
+    given: list[tuple[Any, ...]] = []
+
+    def options(**how: Any) -> SimpleNamespace:
+        written_down.append(how)
+        return SimpleNamespace(remote=lambda *arguments: given.append(arguments))
+
+    ray = SimpleNamespace(
+        init=lambda **how: written_down.append(how),
+        nodes=lambda: [{"NodeID": "12345678", "Alive": True, "Resources": {"CPU": 2.0}}],
+        remote=lambda function: SimpleNamespace(options=options),
+        shutdown=lambda: None,
+    )
+    strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
+    engine = open_engine("ray", 1, {})
+    assert engine.start(1, 1, [A]) is not None
+    assert PASSWORD not in repr(written_down)
+    assert given[0][-1]["VITPROF_DB"] == with_password
+    assert len(repr(given)) < 10_000, "larger ones would go into files of the object store"
+
+
+class NotStarted:
+    """A process of submitit's that is never started."""
+
+    pid = 4242
+
+    def poll(self) -> None: ...
+
+    def send_signal(self, number: int) -> None: ...
+
+
+@pytest.fixture
+def _not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("submitit")
+    from submitit.local import local
+
+    monkeypatch.setattr(local, "start_controller", lambda **how: NotStarted())
+
+
+@pytest.mark.usefixtures("_not_started")
+def test_submitits_files_have_no_password_and_are_removed(
+    with_password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from submitit.core.utils import DelayedSubmission
+
+    top = home.home() / "cluster"
+    engine = open_engine("local", 1, {})
+    assert engine.start(1, 2, [A]) is not None
+    (secret,) = files_with(PASSWORD, home.home())
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
+    (pickled,) = top.rglob("*_submitted.pkl")
+    submitted = DelayedSubmission.load(pickled)
+    given: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(rounds, "run_round", lambda *arguments: given.append(arguments))
+    submitted.function(*submitted.args)
+    assert given[0][:4] == (1, 2, [A], "")
+    assert given[0][4]["VITPROF_DB"] == with_password
+    engine.close()
+    assert not list(top.iterdir())
+    with pytest.raises(JobError, match="the tournament that this round is of has ended"):
+        submitted.function(*submitted.args)
+
+
+@pytest.mark.usefixtures("_not_started")
+def test_what_a_killed_program_left_of_submitits_files_is_removed() -> None:
+    top = home.ensure_dir(home.home() / "cluster")
+    space = home.process_space()
+    killed = top / f"tournament-{platform.node()}-{space}-{2**31 - 1}-abc"
+    elsewhere = top / f"tournament-other-{space}-{2**31 - 1}-abc"
+    for folder in (killed, elsewhere):
+        folder.mkdir()
+        (folder / "variables.json").write_text(PASSWORD)
+    (top / "7_submitted.pkl").write_text(PASSWORD)
+    open_engine("local", 1, {}).close()
+    assert list(top.iterdir()) == [elsewhere], "a home may be shared with that host"
+    shutil.rmtree(elsewhere)
+
+
+def test_a_task_that_is_lost_leaves_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "home"))
+    printed = tmp_path / "7_0_log.err"
+    printed.write_text("Killed\n")
+    missing = tmp_path / "none"
+    paths = SimpleNamespace(result_pickle=missing, stdout=missing, stderr=printed)
+    job = SimpleNamespace(done=lambda: True, paths=paths, job_id="7")
+    with pytest.raises(LostError, match="job 7 ended without a result; its log is") as lost:
+        _SubmititTask(job).result()
+    log = Path(str(lost.value).rpartition(" ")[2])
+    assert log.read_text() == "Killed\n"
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+MARKED = "?timeout=31415.9265"
+"""The end of a store's address, which is looked for as a password would be."""
+
+
+@pytest.mark.measured
+def test_submitit_runs_rounds_as_processes(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("VITPROF_DB", f"sqlite:///{store.file}{MARKED}")
     number, engine = made(store, repeats=1), open_engine("local", 4, {})
     try:
         assert ClusterTournament(store, number, engine).run(lambda: False) == ""
@@ -205,6 +342,9 @@ def test_submitit_runs_rounds_as_processes(store: RunStore) -> None:
         engine.close()
     assert tournament(store, number).status == "done"
     assert len(nodes_of(store, number)) == 2
+    assert not list((home.home() / "cluster").iterdir())
+    assert store.file is not None
+    assert not files_with(MARKED, home.home(), store.file.parent)
 
 
 @pytest.mark.measured
@@ -218,7 +358,9 @@ def test_two_nodes_of_ray_share_the_rounds(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    monkeypatch.setenv("VITPROF_DB", f"sqlite:///{store.file}{MARKED}")
     cluster.add_node(num_cpus=1)
+    session = Path(cluster.head_node.get_session_dir_path())
     number = made(store)
     try:
         engine = open_engine("ray", 2, {})
@@ -230,6 +372,8 @@ def test_two_nodes_of_ray_share_the_rounds(
         cluster.shutdown()
         assert not ray.is_initialized()
     assert tournament(store, number).status == "done"
+    assert list((session / "logs").iterdir())
+    assert not files_with(MARKED, session, home.home(), tmp_path)
     found = nodes_of(store, number)
     assert len(set(found.values())) == 2
     assert all(found[A, n] == found[B, n] for n in (1, 2)), "a round is on one node"

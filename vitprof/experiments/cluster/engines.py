@@ -1,19 +1,35 @@
-"""The engines that give nodes to rounds: Ray, and Slurm or this machine by submitit. Each task has a whole node."""
+"""The engines that give nodes to rounds: Ray, and Slurm or this machine by submitit. Each task has a
+whole node.
+
+Both keep what they are told of a job: Ray in logs that every user of a node reads, submitit in files.
+The address of the store may have a password, so it goes another way: to Ray's workers as an argument
+of the task, which is in memory alone, to submitit's in a file that only this user reads.
+"""
 
 import contextlib
+import json
 import os
+import platform
+import re
 import shutil
 import subprocess
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from vitprof import home
-from vitprof.errors import ConfigError, JobError, one_line
-from vitprof.experiments.cluster.rounds import run_round
+import psutil
 
-PASSED_ON = ("VITPROF_DB", "VITPROF_HOME", "VITPROF_DATA_ROOTS", "PYTHONPATH")
+from vitprof import home
+from vitprof.errors import ConfigError, JobError, VitprofError, one_line
+from vitprof.experiments.cluster.rounds import run_round, run_round_of_file
+from vitprof.masking import masked
+
+PASSED_ON = ("VITPROF_HOME", "VITPROF_DATA_ROOTS", "PYTHONPATH")
 """Variables that tasks get where their node does not set them."""
+PASSED_IN_SECRET = ("VITPROF_DB",)
+"""Those of them that may have a password."""
 CHECK_S = 30.0
 """How long (s) Slurm may take to say whether it knows a job."""
 
@@ -57,9 +73,16 @@ def open_engine(on: str, nodes: int, options: Mapping[str, str]) -> Engine:
     raise ConfigError("on", on, "choose one of ray, ray://HOST:PORT, slurm, local")
 
 
-def _variables() -> dict[str, str]:
-    """Returns the variables that a task gets, with which it finds the store and this package."""
-    variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+def _variables(names: Sequence[str]) -> dict[str, str]:
+    """Returns those of the variables `names` that are set."""
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _open_variables() -> dict[str, str]:
+    """Returns the variables that a task gets and anybody may read, with which it finds this
+    package.
+    """
+    variables = _variables(PASSED_ON)
     root = str(Path(__file__).parents[3])
     if "site-packages" not in root:  # a checkout that is not installed
         path = [root, variables.get("PYTHONPATH")]
@@ -86,11 +109,11 @@ class RayEngine:
         self._in_use = dict[str, _RayTask]()
         """Id of a node -> the task that it runs."""
         where = address if address.startswith("ray://") else os.environ.get("RAY_ADDRESS")
-        self._variables = _variables()
+        self._variables = _open_variables() | _variables(PASSED_IN_SECRET)
         try:
             self._ray.init(
                 address=where,
-                runtime_env={"env_vars": self._variables},
+                runtime_env={"env_vars": _open_variables()},
                 log_to_driver=False,
                 logging_level="ERROR",
                 ignore_reinit_error=True,
@@ -148,7 +171,7 @@ class _RayTask:
         try:
             return str(self._ray.get(self._reference))
         except self._ray.exceptions.RayTaskError as error:
-            raise JobError(one_line(error.cause)) from error
+            raise JobError(masked(one_line(error.cause))) from error
         except self._ray.exceptions.RayError as error:
             # its node or its process is gone
             raise LostError(one_line(error).partition(". ")[0]) from error
@@ -168,9 +191,19 @@ class SubmititEngine:
             raise _missing("submitit", "slurm") from None
         self._most = nodes if cluster == "slurm" else 1
         self._running: list[_SubmititTask] = []
-        folder = home.ensure_dir(home.home() / "cluster")
+        self._folder = _folder_for_submitit()
+        self._variables = self._folder / "variables.json"
         try:
-            self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+            self._set_up(submitit, cluster, options)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def _set_up(self, submitit: Any, cluster: str, options: Mapping[str, str]) -> None:
+        variables = _open_variables() | _variables(PASSED_IN_SECRET)
+        home.private_file(self._variables).write_text(json.dumps(variables), encoding="utf-8")
+        try:
+            self._executor = submitit.AutoExecutor(folder=self._folder, cluster=cluster)
             if cluster == "slurm":
                 more = {"exclusive": "", **options}
                 self._executor.update_parameters(
@@ -187,7 +220,7 @@ class SubmititEngine:
             return None
         try:
             job = self._executor.submit(
-                run_round, tournament_id, number, list(keys), "", _variables()
+                run_round_of_file, tournament_id, number, list(keys), str(self._variables)
             )
         except Exception as error:  # sbatch refused it
             raise JobError(f"the job was not taken: {one_line(error)}") from error
@@ -198,6 +231,38 @@ class SubmititEngine:
         for task in self._running:
             if task.runs:
                 task.cancel()
+        self._variables.unlink(missing_ok=True)
+        for _ in range(REMOVALS):
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if not self._folder.exists():
+                break
+            # a task that is just ending writes its result
+            time.sleep(REMOVAL_EVERY_S)
+
+
+REMOVALS = 20
+REMOVAL_EVERY_S = 0.25
+"""How often, and how long apart (s), it is tried to remove the files of a tournament."""
+
+
+def _folder_for_submitit() -> Path:
+    """Returns a new folder for the files of submitit, which only this user reads; removes those of
+    tournaments whose program is gone. Raises `VitprofError`.
+    """
+    top = home.ensure_dir(home.home() / "cluster")
+    # a home may be shared by many hosts
+    prefix = f"tournament-{platform.node()}-{home.process_space()}-"
+    for path in top.iterdir():
+        owner = re.fullmatch(rf"{re.escape(prefix)}(\d+)-\w+", path.name)
+        if owner and not psutil.pid_exists(int(owner[1])):
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.is_file():
+            # of a version that kept all files here
+            path.unlink(missing_ok=True)
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=top))
+    except OSError as error:
+        raise JobError(f"cannot write to {top}: {error.strerror or error}") from error
 
 
 class _SubmititTask:
@@ -209,16 +274,29 @@ class _SubmititTask:
         if not self._job.done() and not self._is_gone():
             return None
         self.runs = False
-        paths = self._job.paths
-        if not paths.result_pickle.exists():
+        if not self._job.paths.result_pickle.exists():
             job = f"job {self._job.job_id}"
-            raise LostError(f"{job} ended without a result; its logs are in {paths.folder}")
+            raise LostError(f"{job} ended without a result; {self._kept_log()}")
         failure = self._job.exception()
         if failure is not None:
             # submitit puts the task's traceback in front of the error's own line
             lines = str(failure).strip().splitlines()
-            raise JobError(lines[-1] if lines else one_line(failure))
+            line = masked(lines[-1]) if lines else one_line(failure)
+            raise JobError(f"{line}; {self._kept_log()}")
         return str(self._job.result())
+
+    def _kept_log(self) -> str:
+        """Returns where what the task printed can be read once the tournament's files are gone."""
+        path = home.log_dir() / f"cluster-{self._job.job_id}.log"
+        try:
+            home.ensure_dir(path.parent)
+            with home.open_log(path) as log:
+                for printed in (self._job.paths.stdout, self._job.paths.stderr):
+                    if printed.exists():
+                        log.write(printed.read_bytes())
+        except (OSError, VitprofError) as error:
+            return f"its log was not kept ({one_line(error)})"
+        return f"its log is {path}"
 
     def _is_gone(self) -> bool:
         """Returns whether Slurm no longer knows the job.

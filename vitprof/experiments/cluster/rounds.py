@@ -1,12 +1,15 @@
 """A round of a tournament on one node: what a task of a cluster runs, with all results in the shared store."""
 
 import functools
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from vitprof.config.availability import look_around
 from vitprof.cores import NODE, node_name
+from vitprof.errors import JobError, one_line
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
 from vitprof.experiments.tournament.tournament_view import rotated
 from vitprof.experiments.trials import Trial, job_manager, run_trials
@@ -45,6 +48,20 @@ def run_round(
         return "\n".join(f"{trial.key}: {trial.refused}" for trial in chosen if trial.refused)
     finally:
         store.close()
+
+
+def run_round_of_file(tournament_id: int, number: int, keys: Sequence[str], path: str) -> str:
+    """Does `run_round` on a node of which the host's name is known, with the variables in a file.
+
+    That one has a password and is of this user alone, while a task's arguments are kept elsewhere.
+    Raises `VitprofError`.
+    """
+    try:
+        variables = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        why = "the tournament that this round is of has ended, or this node does not reach its home"
+        raise JobError(f"{path} cannot be read ({one_line(error)}): {why}") from error
+    return run_round(tournament_id, number, keys, "", variables)
 
 
 def is_done_on(store: RunStore, tournament_id: int, key: str, number: int, node: str) -> bool:
