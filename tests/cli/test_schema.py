@@ -28,7 +28,7 @@ OPEN = {
     "ReplayBlock",
     "Stop",
 }
-OPEN |= {"RankFacts", "OfRank", "NodeFacts"}
+OPEN |= {"RankFacts", "OfRank", "NodeFacts", "RestartFacts"}
 """Facts that depend on device and versions."""
 
 

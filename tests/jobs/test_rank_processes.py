@@ -121,6 +121,9 @@ for batch in DataLoader(Slow(), batch_size=4):
     losses.append(float(loss))
     if rank == 1 and len(losses) == 20 and sys.argv[2:] == ["stops"]:
         os.kill(os.getpid(), signal.SIGSTOP)
+    started_again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    if rank == 1 and len(losses) == 25 and sys.argv[2:] == ["fails once"] and not started_again:
+        raise RuntimeError("once")
     asked = time.perf_counter()
 with open(f"{sys.argv[1]}-{rank}.json", "w") as file:
     json.dump([waits, losses], file)
@@ -274,6 +277,32 @@ def test_a_rank_that_is_stopped_is_seen_and_left_out(
     stalled = int(steps["step_s"].argmax())
     assert steps["step_s"][stalled] > 2.0
     assert np.flatnonzero(steps["warmup"])[5:].tolist() == [stalled]
+
+
+@pytest.mark.measured
+def test_a_training_that_torchrun_starts_again_is_one_run(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 65 steps those of the first start were in the run, which was done, and had a verdict."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    # else torchrun keeps the store, and gloo may read the addresses of before in it, and hang
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    launcher = [*LAUNCHER, "--max-restarts", "1"]
+    command = [*run_script(tmp_path, "again", *launcher), "fails once"]
+    run = recorded(store, "again", lambda: CommandRunner(command))
+    assert (run.status, run.error) == ("done", "")
+    assert "partly_watched" not in run.facts
+    (notice,) = run.notices
+    assert notice.startswith("its launcher started the training again 1 time: step ")
+    (start,) = run.facts["restarted_at"]
+    # torchrun may end rank 0 by a signal, which takes what it has not sent; and it had begun its 26th step
+    assert 20 <= start["step"] <= 26
+    for rank, steps in store.steps_of_ranks(run.id).items():
+        assert len(steps["step"]) >= 40 + 20, rank
+        assert (steps["step"] >= start["step"]).sum() == 40
+        assert (np.diff(steps["step"]) > 0).all()
+        assert (np.diff(steps["t_start_s"]) > 0).all()
 
 
 def test_ranks_that_come_late_die_or_are_started_again_leave_the_run_as_it_is(

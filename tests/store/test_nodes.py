@@ -243,3 +243,25 @@ def test_an_address_that_each_machine_has_joins_no_two_machines(store: RunStore)
     made(store, 2, host="b", **job)
     assert join_nodes(store, whole) is None
     assert join_nodes(store, made(store, 2, **job)) is not None
+
+
+def test_after_a_restart_the_steps_of_all_nodes_have_the_numbers_of_rank_0(store: RunStore) -> None:
+    """A node may have made a step more when the job was ended, or none at all after one of the restarts."""
+    whole = made(store, 0, **MET)
+    part = made(store, 2, host="b", **MET)
+    # the launcher keeps its store from the second start on
+    one, two, three = "1" * 32, "1" * 32, "3" * 32
+    for run_id, starts in (
+        (whole, [(10, one), (20, two)]),
+        (part, [(12, one), (15, three), (25, two)]),
+    ):
+        again = [{"step": step, "meeting": meeting} for step, meeting in starts]
+        store.update_run(run_id, facts={"restarted_at": again})
+    assert join_nodes(store, part) is not None
+    series = store.steps_of_ranks(whole)
+    # 12 and 15 are the first of its starts, of which the second was not one of rank 0's node
+    kept = [*range(10), *range(12, 15), *range(25, N)]
+    numbers = [*range(10), *range(10, 13), *range(20, 20 + N - 25)]
+    assert series[2]["step"].tolist() == numbers
+    began = series[0]["t_start_s"][kept] - series[0]["t_start_s"][0]
+    assert series[2]["t_start_s"] - series[2]["t_start_s"][0] == pytest.approx(began)

@@ -9,7 +9,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from vitprof.watch.patching import when_imported
-from vitprof.watch.rank_identity import RANKS, is_watched_rank
+from vitprof.watch.rank_identity import RANKS, is_watched_rank, launcher, restarts
 
 
 def test_everybody_who_waits_for_a_module_is_told_once(
@@ -64,3 +64,33 @@ def test_processes_that_nobody_told_ask_pytorch(rank: int, monkeypatch: pytest.M
     distributed = SimpleNamespace(is_initialized=lambda: True, get_rank=lambda: rank)
     monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
     assert is_watched_rank() is (rank == 0)
+
+
+@pytest.mark.parametrize(
+    ("variables", "other", "is_same"),
+    [
+        ({"TORCHELASTIC_ERROR_FILE": "/tmp/t/none_x/attempt_1/0/error.json"}, {}, True),
+        ({"TORCHELASTIC_ERROR_FILE": "/tmp/t/none_y/attempt_0/0/error.json"}, {}, False),
+        ({"TORCHELASTIC_ERROR_FILE": ""}, {"TORCHELASTIC_ERROR_FILE": ""}, True),
+    ],
+)
+def test_a_launcher_is_known_by_the_folder_of_its_logs_else_as_the_parent(
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    other: dict[str, str],
+    is_same: bool,
+) -> None:
+    assert (launcher(), restarts()) == ("", 0)
+    of_torchrun = {
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_ERROR_FILE": "/tmp/t/none_x/attempt_0/3/error.json",
+        "TORCHELASTIC_RESTART_COUNT": "2",
+    }
+    launchers = []
+    for more in (variables, other):
+        for name, value in {**of_torchrun, **more}.items():
+            monkeypatch.setenv(name, value)
+        launchers.append(launcher())
+    assert (launchers[0] == launchers[1]) is is_same
+    assert "tmp" not in launchers[0], "event logs have no names of files"
+    assert restarts() == 2

@@ -8,6 +8,7 @@ it ends, is killed or closes the socket, what it has sent is recorded, and this 
 
 import contextlib
 import io
+import itertools
 import json
 import queue
 import shutil
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from vitprof.config.own_script import own_config
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import temporary_prefix
 from vitprof.jobs.event_files import EventFiles
-from vitprof.jobs.nodes import Places
+from vitprof.jobs.nodes import Place, Places
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note, read_messages
@@ -163,67 +164,102 @@ class Listener:
         later: the run is that of the process which connected first.
         """
         connection.setblocking(True)
-        rank = None
+        place: Place | None = None
         unplaced = list[Message]()
         with (
             connection,
             stream_of(connection) as stream,
             contextlib.suppress(ValueError, OSError),
         ):
-            for message in self._understood(read_messages(stream), placed):
+            process, messages = self._described(read_messages(stream), placed)
+            for message in messages:
                 if is_answer(message):
                     with contextlib.suppress(
                         OSError
                     ):  # it has ended, and this is what it sent before
                         connection.sendall(json.dumps(message.values).encode() + b"\n")
                     continue
-                if rank is not None:
-                    self._receive(message, rank)
+                if place is not None:
+                    self._receive(message, place)
                     continue
                 unplaced.append(message)
                 if not isinstance(message, Note) or message.kind != "environment":
                     continue
                 before.wait(PLACED_WITHIN_S)
-                rank = self.places.place(message.values)
+                place = self.places.place(message.values, process)
                 placed.set()
-                if rank is None:
+                if place is None:
                     # unread, so that sending fails after a while with a line that says why
                     self._over.wait()
                     return
+                if place.start and place.rank == self.places.first:
+                    self._tell_restarts(message.values, goes_on=place != self.places.begun_by)
                 for earlier in unplaced:
-                    self._receive(earlier, rank)
+                    self._receive(earlier, place)
         placed.set()
-        if rank is not None and rank == self.places.first:
+        if place is not None and self.places.leave(place):
             self._end()
 
-    def _understood(
+    def _described(
         self, messages: Iterator[Message], placed: threading.Event
-    ) -> Iterator[Message]:
-        """Yields the messages of a process; of one that sends its events, what they mean; of one that is
-        not to be recorded, only the answers to its questions."""
-        for message in messages:
-            if not isinstance(message, Note) or message.kind != "process":
-                yield message
-                continue
-            process = message.values
-            if process["world_size"] > 1:
-                place = {"rank": process["rank"], "pid": process["pid"]}
-                self.inbox.put(Note("rank", place))
-            if self._events is not None:
-                messages = self._events.keep(process, messages)
-            if not process["recorded"]:
-                placed.set()
-            for meaning in of_process(process, messages):
-                if process["recorded"] or is_answer(meaning):
-                    yield meaning
+    ) -> tuple[dict[str, Any], Iterator[Message]]:
+        """Returns what a process says of itself as it connects, {} where it does not, and its messages; of
+        one that sends its events, what they mean.
+        """
+        first = next(messages, None)
+        if first is None:
+            return {}, messages
+        if not isinstance(first, Note) or first.kind != "process":
+            return {}, itertools.chain([first], messages)
+        process = first.values
+        if process["world_size"] > 1:
+            self.inbox.put(Note("rank", {"rank": process["rank"], "pid": process["pid"]}))
+        if self._events is not None:
+            messages = self._events.keep(process, messages)
+        if not process["recorded"]:
+            placed.set()
+        meanings = of_process(process, messages)
+        if not process["recorded"]:
+            # the answers to its questions alone
+            meanings = (meaning for meaning in meanings if is_answer(meaning))
+        return process, meanings
 
-    def _receive(self, message: Message, rank: int) -> None:
-        if rank == self.places.first:
-            self.inbox.put(message)
-            if self._on_steps is not None and not isinstance(message, Note):
-                self._on_steps(message)
-        elif not isinstance(message, Note):
-            self.inbox.put({**message, "rank": np.full(n_rows(message), float(rank))})
+    def _tell_restarts(self, environment: Mapping[str, Any], *, goes_on: bool) -> None:
+        """Tells that the launcher has started the training again; `goes_on`: in a run that has begun."""
+        self.listens = True
+        restarts = {
+            "restarts": self.places.n_restarts,
+            "restarted_at": list(self.places.steps.restarted_at),
+        }
+        self.inbox.put(Note("restarted", restarts))
+        if not goes_on:
+            return
+        self.inbox.put(Note("rank", {"rank": self.places.first, "pid": environment["pid"]}))
+        self.inbox.put(Note("stage", {"name": "training", "fraction": None, "message": ""}))
+
+    def _receive(self, message: Message, place: Place) -> None:
+        is_first = place.rank == self.places.first
+        if isinstance(message, Note):
+            note = self._of_run(message, place) if is_first else None
+            if note is not None:
+                self.inbox.put(note)
+            return
+        steps = self.places.steps.numbered(message, place.start)
+        if steps is None:
+            return
+        if not is_first:
+            self.inbox.put({**steps, "rank": np.full(n_rows(steps), float(place.rank))})
+            return
+        self.inbox.put(steps)
+        if self._on_steps is not None:
+            self._on_steps(steps)
+
+    def _of_run(self, note: Note, place: Place) -> Note | None:
+        """Returns a note as one of the run; None where that has begun already, and is started again."""
+        if note.kind == "facts":
+            return Note("facts", self.places.steps.facts(note.values))
+        begins = note.kind in ("environment", "stage")
+        return None if begins and place != self.places.begun_by else note
 
 
 LOST = "the training process closed its connection to vitprof, or ended, without a last message"

@@ -142,6 +142,8 @@ class CommandRunner:
                 continue
             if message is None:
                 disconnected_s = time.monotonic()
+            elif isinstance(message, Note) and message.kind == "restarted":
+                disconnected_s = math.inf
             yield self._passed_on(message)
         went_on = time.monotonic() - disconnected_s > LOST_AFTER_S
         self._closing.set()
@@ -153,6 +155,8 @@ class CommandRunner:
         if is_watched and not self._sent_end and (went_on or ended_by_itself):
             yield Note("facts", {"partly_watched": LOST})
         last = self._last()
+        if restarted := listener.places.restarted():
+            yield Note("notice", {"line": restarted})
         line = listener.places.unrecorded() if is_watched else self.unseen()
         if line and last.values["status"] != "failed":
             yield Note("notice", {"line": line})
@@ -165,11 +169,14 @@ class CommandRunner:
 
     def _passed_on(self, message: Message | None) -> Message | None:
         """Returns the message; a stage in place of the training process's last one, after which the
-        script may go on.
+        script may go on, or be started again by its launcher.
         """
         if isinstance(message, Note) and message.kind == "end":
             self._sent_end = True
             return Note("stage", {"name": "unwatched", "fraction": None, "message": ""})
+        if isinstance(message, Note) and message.kind == "restarted":
+            self._sent_end = False
+            return Note("facts", message.values)
         return message
 
     def _last(self) -> Note:

@@ -2,7 +2,9 @@
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from vitprof.analysis.timing.steady import (
     stops_of_rank,
     while_steady,
 )
+from vitprof.jobs.restarts import Start, StepsOfStarts, restarts_in_words
 from vitprof.recording.columns import Stop
 from vitprof.store import RunStore
 from vitprof.store.nodes import is_part, join_nodes
@@ -27,22 +30,45 @@ from vitprof.telemetry.rank_clocks import RankClocks
 
 OF_A_TASK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 """Environment variables with this command's rank, where a launcher starts one for each rank."""
+ENDED_WITHIN_S = 5.0
+"""How long (s) a process that a launcher started in place of another waits for what that sent last. The
+launcher has ended that one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """As what a process is recorded."""
+
+    rank: int
+    start: int
+    """Which start of the training it is of, from 0; more where the launcher started it again."""
 
 
 class Places:
     """The processes of a command that are recorded, by their rank.
 
     The run is that of the first process of rank 0 that describes its training; on a node that has
-    not rank 0, of the first one there. Of the other ranks only the steps are recorded.
+    not rank 0, of the first one there. Of the other ranks only the steps are recorded. Where the
+    launcher starts the training again, the new processes have the places of those before.
     """
 
     def __init__(self, facts: Callable[[dict[str, Any]], object]) -> None:
         """`facts` is called with what is found out about the ranks' GPUs."""
         self.first = -1
         """The rank of the process whose run it is; -1 until it is found."""
-        self._ranks = set[int]()
+        self.begun_by: Place | None = None
+        """The process whose environment the run has: that rank's in the first start that trained it."""
+        self.steps = StepsOfStarts()
+        """The steps of all starts."""
+        self._starts = list[Start]()
+        """Those that were recorded, in order."""
+        self._ranks = set[Place]()
+        self._by_local_rank = dict[Any, int]()
+        """The ranks of the first start: another one may number the nodes anew."""
+        self._open = Counter[int]()
+        """The processes of each start that may still send something."""
         self._n_unread = 0
-        self._choosing = threading.Lock()
+        self._changed = threading.Condition()
         values = (os.environ.get(name, "") for name in OF_A_TASK)
         self._own_rank = next((int(rank) for rank in values if rank.isdecimal()), 0)
         """The rank of this command, where a launcher starts a command for each rank."""
@@ -54,21 +80,68 @@ class Places:
         """Returns whether the process that is recorded was found."""
         return self.first >= 0
 
-    def place(self, described: Mapping[str, Any]) -> int | None:
-        """Returns the rank as which a process is recorded, by its environment; None: it is not."""
-        with self._choosing:
-            rank = int(described.get("rank") or 0)
-            leads = rank in (0, self._own_rank) or described.get("local_rank") == 0
-            # another training, or one that was started again
-            if rank in self._ranks or (rank == 0 and self.has_first):
+    @property
+    def n_restarts(self) -> int:
+        """Returns how often the launcher started the training again, as far as that was seen."""
+        if not self._starts:
+            return 0
+        return max(self._starts[-1].restarts, len(self._starts) - 1)
+
+    def place(
+        self, described: Mapping[str, Any], process: Mapping[str, Any] | None = None
+    ) -> Place | None:
+        """Returns as what a process is recorded, by its environment and what it said as it connected;
+        None: it is not.
+
+        Waits for the end of those before it, where the launcher started it in place of them.
+        """
+        rank = int(described.get("rank") or 0)
+        local_rank = described.get("local_rank")
+        leads = rank in (0, self._own_rank) or local_rank == 0
+        with self._changed:
+            start = self._start_of(Start.of(process or {}))
+            if start:
+                rank = self._by_local_rank.get(local_rank, rank)
+            place = None if start is None else Place(rank, start)
+            # another training, or one that was started by hand once more
+            is_other = rank == 0 and self.has_first and not start
+            if place is None or place in self._ranks or is_other:
                 self._n_unread += leads
                 return None
             if leads and not self.has_first:
                 self.first = rank
-            self._ranks.add(rank)
-            if uuid := described.get("gpu_uuid"):
-                self._clocks.add(rank, uuid)
-            return rank
+                self.begun_by = place
+            self._ranks.add(place)
+            self._open[place.start] += 1
+            if not start:
+                self._by_local_rank[local_rank] = rank
+                if uuid := described.get("gpu_uuid"):
+                    self._clocks.add(rank, uuid)
+            return place
+
+    def _start_of(self, start: Start) -> int | None:
+        """Returns the number of a start; None for one beside the training that is recorded."""
+        if not self._starts:
+            self._starts.append(start)
+            return 0
+        if not start.follows(self._starts[-1]):
+            known = (n for n, each in enumerate(self._starts) if each.is_same(start))
+            return next(known, len(self._starts) - 1)
+        if not self._changed.wait_for(lambda: not self._open.total(), ENDED_WITHIN_S):
+            return None
+        # another process of the same start may have come here first
+        if start.follows(self._starts[-1]):
+            self._starts.append(start)
+            self.steps.begin(start.meeting)
+        return len(self._starts) - 1
+
+    def leave(self, place: Place) -> bool:
+        """Notes that a process sends nothing more. Returns whether that ends the run, unless its launcher
+        starts it again."""
+        with self._changed:
+            self._open[place.start] -= 1
+            self._changed.notify_all()
+            return place == Place(self.first, len(self._starts) - 1)
 
     def unrecorded(self) -> str:
         """Returns a line on the processes that trained and are not recorded; "" for none."""
@@ -77,6 +150,10 @@ class Places:
             return ""
         others = "another process" if n == 1 else f"{n} other processes"
         return f"{others} of the command trained, too: this is the run of the first one"
+
+    def restarted(self) -> str:
+        """Returns a line on a training that its launcher started again; "" for none."""
+        return restarts_in_words(self.n_restarts, self.steps.restarted_at)
 
 
 Settle = Callable[[RunStore, int, float, float], dict[str, Any]]

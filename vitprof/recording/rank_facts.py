@@ -25,6 +25,15 @@ class OfRank(TypedDict):
     """Share of the time in which it waited for the last one."""
 
 
+class RestartFacts(TypedDict):
+    """A start of a training by its launcher, after the first one."""
+
+    step: int
+    """Its first step."""
+    meeting: str
+    """An id that its processes have in common on all nodes; empty where there is none."""
+
+
 class NodeFacts(TypedDict):
     """A node of a distributed job that several programs recorded."""
 

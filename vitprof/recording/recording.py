@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from vitprof.config import RunConfig
 from vitprof.recording import columns
 from vitprof.recording.codec import CONFIG, ColumnsOf, KnownKeys
-from vitprof.recording.rank_facts import NodeFacts, RankFacts
+from vitprof.recording.rank_facts import NodeFacts, RankFacts, RestartFacts
 from vitprof.recording.verdict import Verdict
 
 Columns = Mapping[str, NDArray[np.float64]]
@@ -231,6 +231,10 @@ class Facts(TypedDict, total=False):
     """Highest device memory allocated to PyTorch's tensors."""
     nodes: list[NodeFacts]
     """The nodes of a distributed job, where it has several."""
+    restarts: int
+    """How often its launcher started the training of a watched run again (torchrun --max-restarts)."""
+    restarted_at: list[RestartFacts]
+    """Each start but the first, as far as steps of it were seen."""
     clocks: dict[str, float]
     """Median clock of each rank's GPU (MHz), by the rank's number, where several train."""
     disk_mb_per_s: float | None

@@ -12,6 +12,7 @@ UTC clocks are known to be wrong.
 """
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -229,6 +230,8 @@ class _Joining:
             return
         series = self._store.steps_of_ranks(part.id)
         series[int(part.environment["rank"])] = series.pop(0)
+        of_starts = _starts_of(part), _starts_of(self._whole)
+        series = {rank: _aligned(steps, *of_starts) for rank, steps in series.items()}
         known_ranks = {rank for node in self._nodes for rank in node["ranks"]} & set(series)
         if known_ranks:
             # imported a second time
@@ -283,6 +286,57 @@ def _alike(store: RunStore, run: StoredRun) -> list[StoredRun]:
         query = sa.select(runs.c.id).where(runs.c.id > 0, same, ended)
         ids = list(db.execute(query).scalars())
     return list(_readable(store, ids))
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A start of a training: the first one, or one of its launcher's."""
+
+    first_step: int
+    meeting: str
+    """See `meeting_of`; "" for the first one, by which the runs are known as those of one job."""
+    nth: int
+    """Which of those with this id: a launcher may keep its store."""
+
+
+def _starts_of(run: StoredRun) -> list[_Start]:
+    starts = [_Start(0, "", 0)]
+    for again in run.facts.get("restarted_at") or ():
+        meeting = str(again["meeting"])
+        nth = sum(start.meeting == meeting for start in starts)
+        starts.append(_Start(int(again["step"]), meeting, nth))
+    return starts
+
+
+def _spans(starts: Sequence[_Start]) -> Iterator[tuple[_Start, float]]:
+    """Yields each start with the first step of the next one."""
+    ends = [float(start.first_step) for start in starts[1:]]
+    yield from zip(starts, [*ends, math.inf], strict=True)
+
+
+def _aligned(steps: Series, own: Sequence[_Start], of_whole: Sequence[_Start]) -> Series:
+    """Returns a rank's steps with the numbers that rank 0's node gave them.
+
+    Where a training is started again, what the nodes had made until then may differ by a step, and a
+    start may have trained on some of them only.
+    """
+    if own == of_whole:
+        return steps
+    number = steps["step"]
+    moved = np.full(len(number), np.nan)
+    spans_of_whole = {
+        (start.meeting, start.nth): (start.first_step, end) for start, end in _spans(of_whole)
+    }
+    for start, end in _spans(own):
+        span = spans_of_whole.get((start.meeting, start.nth))
+        if span is None:
+            continue
+        first_there, end_there = span
+        there = number - start.first_step + first_there
+        is_of_start = (number >= start.first_step) & (number < end)
+        moved = np.where(is_of_start & (there < end_there), there, moved)
+    kept = np.isfinite(moved)
+    return {**{name: values[kept] for name, values in steps.items()}, "step": moved[kept]}
 
 
 def _are_stored(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import zlib
 
 from vitprof.watch.patching import SOCKET, whole_number
 
@@ -67,6 +68,24 @@ def job_key() -> str:
         store = sys.modules["torch.distributed.distributed_c10d"]._get_default_store()
         key += "/" + store.compare_set("vitprof-job", "", os.urandom(16).hex()).decode()
     return key
+
+
+def launcher() -> str:
+    """Returns what all processes that one torchrun has started on this node have in common, also those that it started
+    in place of others; "" without it.
+    """
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    if not run_id:
+        return ""
+    # The folder of its logs has a random name; without logs it is the parent, unless a shell is between them.
+    folder, has_folder, _ = os.environ.get("TORCHELASTIC_ERROR_FILE", "").rpartition("/attempt_")
+    its_own = folder if has_folder else f"{run_id}/{os.getppid()}"
+    return f"{zlib.crc32(its_own.encode(errors='replace')):08x}"
+
+
+def restarts() -> int:
+    """Returns how often that has started the processes again; 0 where nothing says so."""
+    return whole_number("TORCHELASTIC_RESTART_COUNT")
 
 
 def is_recorded() -> bool:

@@ -27,7 +27,16 @@ from vitprof.watch.events import COLUMNS, WIDTH, Buffer, Description, Row
 from vitprof.watch.own_thread import OwnThread
 from vitprof.watch.patches.stages import StageSums
 from vitprof.watch.patching import SOCKET
-from vitprof.watch.rank_identity import ALL_RANKS, is_recorded, job_key, local_rank, n_ranks, rank
+from vitprof.watch.rank_identity import (
+    ALL_RANKS,
+    is_recorded,
+    job_key,
+    launcher,
+    local_rank,
+    n_ranks,
+    rank,
+    restarts,
+)
 
 T = TypeVar("T")
 SEND_FIRST_S = 0.02
@@ -285,6 +294,7 @@ def process_header() -> dict[str, Any]:
     """Returns what a reader of the events must know of this process."""
     facts = {"pid": os.getpid(), "python": platform.python_version()}
     facts |= {"world_size": n_ranks() or 1, "rank": rank(), "recorded": is_recorded()}
+    facts |= {"launcher": launcher(), "restarts": restarts()}
     if facts["world_size"] == 1:
         return facts
     key = job_key() if os.environ.get(ALL_RANKS) else ""
