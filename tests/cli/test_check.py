@@ -1,16 +1,21 @@
 """`check`: its lines, its exit statuses, and the files that it reads and writes."""
 
+import dataclasses
 import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call, one_line
+from tests.recording.archives import changed
 from tests.ui.dashboard import add_run
 from vitprof.config.own_script import own_config, with_loader
-from vitprof.export.bundle import write_bundle
+from vitprof.datasets.own import registry
+from vitprof.datasets.own.registry import OwnSet
+from vitprof.export.bundle import bundle_bytes, write_bundle
 from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
 
@@ -174,6 +179,26 @@ def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Pat
     file.write_bytes(b"PK")
     assert "base, of May.vitprof was not read: " in one_line(call, "check", "1", *against)
     assert len(mine.runs()) == 1, "nothing of the file is stored"
+
+
+def test_files_are_checked_where_nothing_can_be_written(
+    call: Call, store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also runs on a data set of their sender's, which is described in them."""
+    pets = OwnSet("pets", "folder:/d", 60_000, 10, 3, 96, 5_000, "a")
+
+    def on_pets(values: dict[str, Any]) -> None:
+        values["config"] |= {"dataset": "pets", "strategy": "workers"}
+        values["facts"]["own_set"] = dataclasses.asdict(pets)
+
+    file = tmp_path / "of-pets.vitprof"
+    file.write_bytes(changed(bundle_bytes(store, [add_run(store)]), on_pets))
+    # where root cannot make a folder either
+    monkeypatch.setenv("VITPROF_HOME", "/proc/no-home")
+    status, out, err = call("check", str(file), "--max-idle", "60%")
+    assert (status, err, outcomes(out)) == (0, "", "met")
+    assert registry.everything() == {}
+    assert "/proc/no-home" in one_line(call, "check", "1", "--max-idle", "60%")
 
 
 def test_what_xml_cannot_hold_is_replaced(call: Call, mine: RunStore, tmp_path: Path) -> None:

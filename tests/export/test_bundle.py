@@ -1,6 +1,7 @@
 """Runs as one file: what goes in comes out, and where a file is refused nothing is stored."""
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import math
@@ -21,6 +22,9 @@ from tests.recording.archives import changed, with_columns
 from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.config.own_script import own_config, with_loader
+from vitprof.datasets import catalog
+from vitprof.datasets.own import registry
+from vitprof.datasets.own.registry import OwnSet
 from vitprof.errors import StoreError, VitprofError
 from vitprof.export import bundle
 from vitprof.export.bundle import ImportedRun, bundle_bytes, import_bundle, write_bundle
@@ -79,6 +83,46 @@ def refused(store: RunStore, data: bytes, telling: str = "") -> str:
     assert len(line) < 400
     assert counts(store) == before
     return line
+
+
+PETS = OwnSet(
+    "pets",
+    "folder:/d/pets",
+    n_train=60_000,
+    n_test=10,
+    classes=3,
+    image_size=96,
+    n_bytes=5_000,
+    stamp="a",
+)
+
+
+@pytest.fixture
+def with_pets(sent: bytes) -> bytes:
+    """The bundle of a run on a data set of its sender's."""
+
+    def change(values: dict[str, Any]) -> None:
+        values["config"] |= {"dataset": "pets", "strategy": "workers"}
+        values["facts"]["own_set"] = dataclasses.asdict(PETS)
+
+    return changed(sent, change)
+
+
+def test_the_data_set_of_a_run_is_kept_with_the_run(store: RunStore, with_pets: bytes) -> None:
+    import_bundle(store, io.BytesIO(with_pets))
+    assert catalog.dataset_info("pets").classes == 3
+    registry.path().unlink()
+    assert import_bundle(store, io.BytesIO(with_pets)).new == ()
+    assert not registry.path().exists(), "the run was here already"
+
+
+def test_a_bundle_that_is_refused_leaves_no_data_set(store: RunStore, with_pets: bytes) -> None:
+    refused(store, changed(with_pets, lambda v: v.update(status="no status")))
+    refused(store, with_columns(with_pets, lambda s: s.update(step=s["step"][::-1].copy())))
+    refused(store, changed(with_pets, lambda v: v["facts"]["own_set"].update(name="../x")))
+    refused(store, changed(with_pets, lambda v: v["facts"].update(own_set=[1])))
+    assert not registry.path().exists()
+    assert registry.everything() == {}
 
 
 def test_a_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_path: Path) -> None:

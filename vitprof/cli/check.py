@@ -1,9 +1,11 @@
 """`check`: checks runs against bounds, for CI. Exit status 0: all met, 1: one is missed, 2: one is undecided."""
 
+import contextlib
 import dataclasses
+import functools
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -15,6 +17,7 @@ from vitprof.analysis.compare.bounds import Bound, Judged, Kind, judge_bound
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import texts
 from vitprof.config.bounds import LEAST_PER_S
+from vitprof.datasets.own import registry
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.export import write_text
 from vitprof.recording.recording import Recording
@@ -71,10 +74,13 @@ def check(
             raise ConfigError("allow", topic, f"choose one of {', '.join(guard.ALLOWED_TOPICS)}")
     terminal.check_output(junit, "junit")
     try:
-        with terminal.open_store(settle=True) as store:
-            candidates = _side(store, runs, terminal.RUN)
-            base = _side(store, against, "against") if against else []
-        judged, between = _judge(bounds, candidates, base, allowed)
+        # of files nothing is kept: what their runs say of data sets is known meanwhile
+        with registry.guests(), contextlib.ExitStack() as stack:
+            # opened for run numbers alone: where all are files, there may be no home to write to
+            opened = functools.cache(lambda: stack.enter_context(terminal.open_store(settle=True)))
+            candidates = _side(opened, runs, terminal.RUN)
+            base = _side(opened, against, "against") if against else []
+            judged, between = _judge(bounds, candidates, base, allowed)
         if junit is not None:
             write_text(junit, _junit(judged, candidates, base))
     except ConfigError:
@@ -144,14 +150,17 @@ Side = Sequence[guard.CheckedRun]
 """The runs that are checked, or those that they are compared with."""
 
 
-def _side(store: RunStore, text: str, name: str) -> list[guard.CheckedRun]:
-    """Returns the runs that the option `name` names, each once. Raises `ConfigError`, `StoreError`."""
+def _side(opened: Callable[[], RunStore], text: str, name: str) -> list[guard.CheckedRun]:
+    """Returns the runs that the option `name` names, each once; `opened` opens the store.
+
+    Raises `ConfigError`, `StoreError`.
+    """
     # a file's name may have commas
     parts = (text,) if Path(text).is_file() else texts(name, text)
     runs: dict[tuple[object, ...], guard.CheckedRun] = {}
     for part in parts:
         if part.isascii() and part.isdecimal():
-            run = _stored(store, int(part))
+            run = _stored(opened(), int(part))
             runs.setdefault(run.identity, run)
             continue
         if not Path(part).exists():

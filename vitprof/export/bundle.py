@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 from vitprof import errors, export, formats, names
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
+from vitprof.datasets.own import registry
 from vitprof.export.rank_steps import apart, join_imported, steps_of_all
 from vitprof.jobs.finalise import spark
 from vitprof.recording import archive
@@ -205,6 +206,11 @@ def import_bundle(
     Raises `ArchiveError` where anything in the file is not as vitprof writes it, `StoreError` where
     the store fails; nothing is stored then.
     """
+    with registry.guests():
+        return _imported(store, source)
+
+
+def _imported(store: RunStore, source: Path | BinaryIO) -> Imported:
     runs = read_bundle(source, "imported", judged=True)
     n_rows = 0
     for run in runs:
@@ -227,11 +233,11 @@ def import_bundle(
 
 def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) -> list[RunInFile]:
     """Returns the runs of a bundle, all of it checked, and stores nothing; with `judged`, each with
-    a verdict of here.
+    a verdict of here. Who looks up their data sets later calls this within `registry.guests`.
 
     Raises `ArchiveError`, which says that the file was not `purpose`, such as "imported", and why.
     """
-    with _opened(source) as (name, file):
+    with _opened(source) as (name, file), registry.guests():
         try:
             runs = [_in_file(recording, judged) for recording in archive.unpack(file)]
             ids = {run.recording.run_id for run in runs}
@@ -328,6 +334,8 @@ def _insert(into: RunImport, runs: Sequence[RunInFile]) -> Imported:
             continue
         if known is not None:
             as_it_was.add(about.run_id)
+        if known is None:
+            registry.remember(about.config.dataset)
         run_id = known or _insert_run(into, run, parent)
         if run.renamed and known is None:
             renamed += 1

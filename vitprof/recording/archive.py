@@ -236,7 +236,9 @@ def unpack(source: BinaryIO) -> list[Recording]:
     wanted = {name for number in range(1, n + 1) for name in _names(number)}
     need(wanted <= set(members), "a part of a run is missing in it")
     need(wanted == set(members), "it has files that do not belong to a run")
-    return [_recording(number, members) for number in range(1, n + 1)]
+    # a config names its data set, which its run describes; nothing of that is kept
+    with registry.guests():
+        return [_recording(number, members) for number in range(1, n + 1)]
 
 
 class _BoundedReader:
@@ -319,7 +321,7 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
     try:
         own = (values.get("facts") or {}).get("own_set")
         if own:
-            registry.remember(codec.from_plain(registry.OwnSet, own))
+            registry.introduce(codec.from_plain(registry.OwnSet, own))
         values["config"] = _config(values.get("config"))
         if isinstance(values.get("verdict"), dict):
             values["verdict"] = with_gain(values["verdict"])

@@ -79,7 +79,10 @@ def test_a_damaged_file_is_one_line_and_the_sets_of_vitprof_stay() -> None:
 
 
 def test_an_imported_runs_set_is_known_but_not_read_here(tmp_path: Path) -> None:
-    registry.remember(PETS)
+    with registry.guests():
+        registry.introduce(PETS)
+        registry.remember("pets")
+        registry.remember("cats")
     assert (catalog.dataset_info("pets").classes, list(registry.listed())) == (3, [])
     with pytest.raises(
         DataError,
@@ -87,7 +90,21 @@ def test_an_imported_runs_set_is_known_but_not_read_here(tmp_path: Path) -> None
     ):
         OwnMaker(registry.everything()["pets"]).make(tmp_path)
     registry.add(PETS)
-    registry.remember(dataclasses.replace(PETS, classes=9))
-    assert registry.everything()["pets"] == PETS, "one's own stays"
-    with pytest.raises(ConfigError, match="cannot be"):
-        registry.remember(dataclasses.replace(PETS, n_train=0))
+    with registry.guests():
+        registry.introduce(dataclasses.replace(PETS, classes=9))
+        registry.remember("pets")
+        assert registry.everything()["pets"] == PETS, "one's own stays"
+        with pytest.raises(ConfigError, match="cannot be"):
+            registry.introduce(dataclasses.replace(PETS, n_train=0))
+
+
+def test_the_set_of_a_run_in_a_file_is_known_while_the_file_is_read() -> None:
+    with registry.guests():
+        registry.introduce(PETS)
+        with registry.guests():  # as reading does within an import
+            registry.introduce(dataclasses.replace(PETS, name="cats"))
+        assert catalog.dataset_info("cats").classes == catalog.dataset_info("pets").classes == 3
+        assert registry.name_of("folder:/e/pets") == "pets-2"
+        registry.add(dataclasses.replace(PETS, name="dogs"))
+    assert list(registry.everything()) == ["dogs"]
+    assert "cats" not in registry.path().read_text()

@@ -6,7 +6,9 @@ import os
 import re
 import shlex
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -127,15 +129,41 @@ def _home() -> Path:
 
 
 def everything() -> dict[str, OwnSet]:
-    """Returns all that were ever added, by name.
+    """Returns all that were ever added, by name, and those that `introduce` made known for a while.
 
     Raises `VitprofError` for a file that is not as vitprof writes it.
     """
+    introduced = _guests.get() or {}
+    return introduced | _in_file()
+
+
+def _in_file() -> dict[str, OwnSet]:
     try:
         changed = path().stat()
     except OSError:
         return {}
     return _read(path(), changed.st_mtime_ns, changed.st_size)
+
+
+_guests: ContextVar[dict[str, OwnSet] | None] = ContextVar("data sets of files", default=None)
+"""Data sets of runs in files that are read just now."""
+
+
+@contextmanager
+def guests() -> Iterator[None]:
+    """Data sets that `introduce` makes known inside are forgotten at the end: nothing is written of
+    them.
+
+    Inside another such block they are known to its end.
+    """
+    if _guests.get() is not None:
+        yield
+        return
+    token = _guests.set({})
+    try:
+        yield
+    finally:
+        _guests.reset(token)
 
 
 @lru_cache(maxsize=4)
@@ -196,19 +224,29 @@ def remove(name: str) -> None:
         shutil.rmtree(_home() / folder / f"own-{name}", ignore_errors=True)
 
 
-def remember(own: OwnSet) -> None:
-    """Keeps what an imported run says of its data set, unless there is one with that name.
+def introduce(own: OwnSet) -> None:
+    """Makes known what a run in a file says of its data set, up to the end of `guests`.
 
-    Raises `ConfigError`.
+    One's own with that name stays. Raises `ConfigError`.
     """
     ensure_name(own.name)
     has_samples = own.n_train > 0 and own.n_test >= 0 and own.classes > 0
     has_pixels = has_samples and own.image_size > 0 and own.n_bytes > 0
     if not has_pixels:
         raise ConfigError("dataset", own.name, "what the file says of it cannot be")
-    if own.name not in everything():
+    introduced = _guests.get()
+    if introduced is not None:
         spec = f"{ELSEWHERE}{own.spec.removeprefix(ELSEWHERE)}"
-        _write(replace(own, spec=spec, removed=True))
+        introduced.setdefault(own.name, replace(own, spec=spec, removed=True))
+
+
+def remember(name: str) -> None:
+    """Keeps what `introduce` made known of the data set of a run that is imported, unless there is
+    one with that name. Raises `VitprofError`.
+    """
+    own = (_guests.get() or {}).get(name)
+    if own is not None and name not in _in_file():
+        _write(own)
 
 
 def name_of(spec: str) -> str:
@@ -233,7 +271,7 @@ def _write(own: OwnSet) -> None:
     file = home.ensure_dir(_home()) / FILE
     try:
         with FileLock(f"{file}.lock"):
-            every = everything() | {own.name: own}
+            every = _in_file() | {own.name: own}
             content = {
                 name: {k: v for k, v in asdict(one).items() if k != "name"}
                 for name, one in every.items()
