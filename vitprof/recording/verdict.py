@@ -53,8 +53,8 @@ class Share:
 
     name: str
     """read, decode, transform, collate, rest, hand_over, transfer, epoch_start (what the waits with
-    which epochs begin are more than those of other steps), or loading if the stages are not
-    known."""
+    which epochs begin are more than those of other steps; where each step begins an epoch, what of
+    them comes before the batch is begun), or loading if the stages are not known."""
     frac: Figure
     """Its share of the time that the device idled for data; all shares add up to 1."""
     exposed_ms: Figure

@@ -11,7 +11,12 @@ from vitprof import formats
 from vitprof.analysis import arrays, intervals, thresholds
 from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column, known, mean
 from vitprof.analysis.timing.gaps import Gaps, RunGaps
-from vitprof.analysis.timing.steady import epoch_starts, steady_state, whole_epochs
+from vitprof.analysis.timing.steady import (
+    epoch_starts,
+    first_of_epoch,
+    steady_state,
+    whole_epochs,
+)
 from vitprof.config import RunConfig
 from vitprof.config.parts import LOADERS
 from vitprof.recording import columns, verdict
@@ -244,8 +249,9 @@ def find_exposure(
     needs a step. `run_gaps` are its gaps, if already known.
 
     Exact, from marks: for how much of each data wait and copy the device idled, what of the wait
-    came after the batch was made (hand_over), and what the device spent on decoding it. The rest of
-    the wait is apportioned among the stages of making a batch: by the batch's own stages if it is
+    came after the batch was made (hand_over), what the device spent on decoding it, and, where each
+    step begins an epoch, what came before the batch was begun (epoch_start: workers start). The rest
+    of the wait is apportioned among the stages of making a batch: by the batch's own stages if it is
     made in the loop, else by the mean stages of all, since the loop then waits for the workers'
     pace; hand-over counts only as far as batches come slower than they are made.
 
@@ -360,6 +366,15 @@ def _single_event(
     return verdict.SingleEvent(int(numbers[worst]), float(waits[worst]), without.value)
 
 
+def _before_making(steps: Series, gaps: Gaps, most: Floats) -> Floats:
+    """Returns how much of each wait, at most `most`, came before its batch was begun, where it begins an
+    epoch: until workers have started and the sampler has begun. Steady steps do where each step does.
+    """
+    firsts = first_of_epoch(steps)[gaps.index]
+    begun_after = column(steps, "made_start_s") - column(steps, "t_start_s")
+    return np.where(firsts, np.clip(np.nan_to_num(begun_after[gaps.index]), 0.0, most), 0.0)
+
+
 def _shares(
     config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats
 ) -> tuple[verdict.Share, ...]:
@@ -392,7 +407,8 @@ def _shares(
             beyond = max(0.0, float((gaps.idle_s + gaps.compute_ns / 1e9).mean()) - made_s)
             handed = handed * min(1.0, beyond / float(handed.mean()))
     decoded = np.minimum(np.nan_to_num(decode_wait), waited - handed)
-    making = waited - handed - decoded
+    starting = _before_making(steps, gaps, waited - handed - decoded)
+    making = waited - handed - decoded - starting
     own_s = {name: float(np.nan_to_num(mean(took))) for name, took in stages.items()}
     all_s = sum(own_s.values())
     making_s = float(making.mean())
@@ -418,8 +434,14 @@ def _shares(
         decoded_s = float(decoded.mean())
         seconds["decode"] = of_wait + decoded_s, min(saved + decoded_s, waited_s)
         own_s["decode"] = max(own_s.get("decode", 0.0), decoded_s)
-    seconds |= {"hand_over": (float(handed.mean()),) * 2, "transfer": (float(copied.mean()),) * 2}
+    for name, exposed in (
+        ("epoch_start", starting),
+        ("hand_over", handed),
+        ("transfer", copied),
+    ):
+        seconds[name] = (float(exposed.mean()),) * 2
     own_s |= {
+        "epoch_start": float(starting.mean()),
         "hand_over": float(np.nan_to_num(hand_over).mean()),
         "transfer": float(np.nan_to_num(of("h2d_s")).mean()),
     }

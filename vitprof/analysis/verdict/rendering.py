@@ -262,6 +262,7 @@ CAUSE_SUBJECTS: dict[str, str] = {
     "hand_over": "Handing finished batches over from the loader's workers was",
     "transfer": "The copy to the device was",
     "loading": "Making batches was",
+    "epoch_start": "What begins an epoch, here for each batch (starting workers, a sampler), was",
     "slow_drive": "Reading from the slow drive was",
     "cpu_contention": "Other programs, which kept the CPU busy, were about",
 }
@@ -288,7 +289,9 @@ def cause_subject(cause: str, cause_part: str) -> str:
 
 def main_cause(verdict: Verdict) -> str:
     """Returns what most of the wait was for."""
-    if verdict.cause in ("", "epoch_start", "held_up"):  # other clauses have said so
+    begins_each = verdict.cause == "epoch_start" and _each_begins_an_epoch(verdict)
+    # other clauses have said so
+    if verdict.cause in ("", "epoch_start", "held_up") and not begins_each:
         return ""
     frac = verdict.cause_frac
     of_what = "that"
@@ -296,6 +299,10 @@ def main_cause(verdict: Verdict) -> str:
         frac /= sum(share.frac for share in verdict.shares if share.name != "epoch_start")
         of_what = "the wait between epoch starts"
     return f"{cause_subject(verdict.cause, verdict.cause_part)} {percent(frac)} of {of_what}."
+
+
+def _each_begins_an_epoch(verdict: Verdict) -> bool:
+    return verdict.epoch_starts is not None and not verdict.epoch_starts.n
 
 
 def _has_long_starts(verdict: Verdict) -> bool:
