@@ -207,10 +207,10 @@ def import_bundle(
     the store fails; nothing is stored then.
     """
     with registry.guests():
-        return _imported(store, source)
+        return _imported(store, source, join_unsure=join_unsure)
 
 
-def _imported(store: RunStore, source: Path | BinaryIO) -> Imported:
+def _imported(store: RunStore, source: Path | BinaryIO, *, join_unsure: bool) -> Imported:
     runs = read_bundle(source, "imported", judged=True)
     n_rows = 0
     for run in runs:
