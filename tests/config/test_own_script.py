@@ -187,3 +187,14 @@ def test_a_tournament_on_a_script_is_kept_and_read_again() -> None:
     ours = {"base": {"steps": 9}, "strategies": ["memory"], "batch_sizes": [1]}
     with pytest.raises(ConfigError, match="goes with no strategy"):
         TournamentSpec.from_dict(ours | {"script": dataclasses.asdict(made)})
+
+
+def test_a_loader_with_several_open_iterators_keeps_no_workers() -> None:
+    """They would be one iterator: the trial would train on half of the batches."""
+    zipped = WITH_WORKERS | {"persistent_workers": False, "iterators_at_once": True}
+    for vary in ("persistent_workers=on", "decode_cache=ram"):
+        assert (
+            "several iterators of its loader are open at once"
+            in one(script(vary, loader=zipped)).refused
+        )
+    assert not one(script("prefetch_factor=2", loader=zipped)).refused

@@ -362,6 +362,9 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
     if "batch_size" in changes and loader.get("made_own_batches"):
         why = "the script gives batch_sampler= or batch_size=None, which makes its batches"
         return f"{why}: batch_size cannot be varied"
+    if changes.get("persistent_workers") and loader.get("iterators_at_once"):
+        why = "several iterators of its loader are open at once, as of zip(loader, loader)"
+        return f"{why}: with persistent workers they would be one, and share its batches"
     if changes.get("decode_cache") != "ram":
         return ""
     if loader.get("made_iterable"):

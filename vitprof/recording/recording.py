@@ -289,6 +289,9 @@ class Facts(TypedDict, total=False):
     loader"."""
     loaders: list[LoaderWaits]
     """The loaders of a watched run whose steps ask several for a batch."""
+    iterators_at_once: bool
+    """Whether several iterators of a loader were open at once in a watched run, as of `zip(loader,
+    loader)`: with persistent workers they would be one."""
     unclear_loaders_steps: int
     """Steps of a watched run after which another loader was iterated over with gradients on, each
     time: it is not clear whether to train or to validate. With more than a few there is no

@@ -587,3 +587,36 @@ def test_an_event_of_another_version_is_an_error() -> None:
     columns = dict(zip(COLUMNS, np.array([row]).T, strict=True))
     with pytest.raises(ValueError, match="99"):
         list(of_process(PROCESS, [columns]))
+
+
+def zipped_with_itself(script: Script, n: int) -> None:
+    """Two iterators of one loader, asked by turns."""
+    for thread in (MAIN, HELPER):
+        script.begin(TRAIN, thread)
+    for _ in range(n):
+        for iterator in (MAIN, HELPER):
+            script.fetch_of(TRAIN, iterator)
+        script.backward()
+        script.update()
+
+
+def test_iterators_of_one_loader_that_are_open_at_once_are_told() -> None:
+    script = Script()
+    zipped_with_itself(script, 8)
+    assert Run(script).close().facts["iterators_at_once"] is True
+    script = Script()
+    for _ in range(3):
+        script.train(6)
+        script.exhaust(TRAIN)
+    assert "iterators_at_once" not in Run(script).close().facts, "one after another"
+
+
+def test_iterators_of_a_validation_that_are_open_at_once_say_nothing_of_the_training() -> None:
+    script = Script()
+    script.train(6)
+    for thread in (MAIN, HELPER):
+        script.begin(CHECK, thread)
+    for iterator in (MAIN, HELPER, MAIN):
+        script.fetch_of(CHECK, iterator, quiet=True)
+    script.train(6)
+    assert "iterators_at_once" not in Run(script).close().facts

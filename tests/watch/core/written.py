@@ -48,6 +48,13 @@ class Script:
         self.now_s += self._wait_s
         self._add(Kind.RECEIVED, thread, iterator, samples, self.now_s, NAN)
 
+    def fetch_of(self, loader: int, iterator_of: int, *, quiet: bool = False) -> None:
+        """Fetches in the main thread a batch of the iterator that was begun in another one's name."""
+        iterator = self._iterators[loader, iterator_of]
+        self._add(Kind.REQUESTED, MAIN, iterator, NAN, 0.0 if quiet else 1.0)
+        self.now_s += self._wait_s
+        self._add(Kind.RECEIVED, MAIN, iterator, SAMPLES, self.now_s, NAN)
+
     def fetch_from_queue(self, loader: int) -> None:
         """Requests a batch, which workers put into a queue."""
         iterator = self._iterators[loader, MAIN]

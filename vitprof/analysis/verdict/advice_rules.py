@@ -154,6 +154,7 @@ def epoch_starts(s: Situation) -> Iterator[Advice]:
     own = own_script.is_own_script(s.config)
     workers = s.config.workers or 0
     restarts = workers > 0 and s.config.persistent_workers is False
+    at_once = bool(s.facts.get("iterators_at_once"))
 
     def setting(name: str, value: Any, words: str, reason: str) -> Advice:
         if own:
@@ -165,7 +166,13 @@ def epoch_starts(s: Situation) -> Iterator[Advice]:
             "Each iter(loader) starts the workers and fetches ahead anew, here for a batch or two."
         )
         yield Advice({}, "one iterator for many batches, as in `for batch in loader`", reason)
-    if restarts and (matter or long is not None):
+    if restarts and at_once and (matter or long is not None):
+        reason = (
+            "With persistent workers all iterators of a loader are one: those that are open at once, "
+            "as of zip(loader, loader), would share its batches."
+        )
+        yield Advice({}, "a loader for each iterator, with persistent_workers=True", reason)
+    elif restarts and (matter or long is not None):
         part = "part" if long is None else percent(long.cost_frac)
         reason = f"Starting the workers again takes {part} of each epoch."
         yield setting("persistent_workers", True, "persistent workers", reason)

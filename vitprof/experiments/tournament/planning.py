@@ -327,7 +327,8 @@ def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[st
     Raises `StoreError`.
     """
     spec = tournament(store, tournament_id).spec
-    environment = store.run(run_id).environment
+    run = store.run(run_id)
+    environment = run.environment
     script = _own(spec)
     lasting = set()
     for path in changes:
@@ -338,6 +339,7 @@ def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[st
     # the line that there are more comes last, so that it is kept
     files = sorted(lasting, key=lambda path: (path == trial_folder.MORE, path))[-MOST_WRITES:]
     loader = dict(environment.get("watched") or {})
+    loader["iterators_at_once"] = bool(run.facts.get("iterators_at_once"))
     if "pin_memory" in dict(script.vary):
         # pinning is no setting to try where no GPU can be copied to
         loader["may_pin"] = environment.get("device") != "cpu" or bool(visible_gpus())

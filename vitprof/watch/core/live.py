@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from vitprof.watch.core.log import WERE_DROPPED, EventLog
 from vitprof.watch.core.loop import Checkpoint, Step, Steps, Walk
@@ -69,6 +69,11 @@ class LiveSteps:
     def why_incomplete(self) -> str:
         """Returns why some of what the process did is not among the events; "" where nothing says so."""
         return self._log.why_incomplete or (WERE_DROPPED if self._threads.were_dropped else "")
+
+    @property
+    def several_at_once(self) -> Set[int]:
+        """Returns the loaders of which several iterators were open at once."""
+        return self._threads.iterations.at_once
 
     @property
     def n_kept(self) -> int:

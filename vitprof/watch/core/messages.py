@@ -298,6 +298,8 @@ class RunMessages:
 
     def _facts(self, training: Training, *, finished: bool) -> dict[str, Any]:
         facts = loop_facts(training, self._totals, self._descriptions, finished=finished)
+        if self._live.several_at_once & self._totals.loaders:
+            facts["iterators_at_once"] = True
         facts |= self._figures.facts()
         if self._blocks is not None:
             headrooms = [d.facts for d in self._descriptions.values() if d.kind == "headroom"]

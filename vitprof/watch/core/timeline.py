@@ -177,6 +177,7 @@ class Threads:
         """`log`: has the descriptions of what events are about."""
         self._log = log
         self.by_number: dict[int, Thread] = {}
+        self.iterations = Iterations()
         self.were_dropped = False
         """Whether events were, because nothing read them."""
 
@@ -199,8 +200,27 @@ class Threads:
     def _thread(self, number: int) -> Thread:
         thread = self.by_number.get(number)
         if thread is None:
-            thread = self.by_number[number] = Thread(self._log)
+            thread = self.by_number[number] = Thread(self._log, self.iterations)
         return thread
+
+
+class Iterations:
+    """The iterations over each loader, in all threads."""
+
+    def __init__(self) -> None:
+        self._latest: dict[float, float] = {}
+        """By loader: the iterator that was begun last."""
+        self.at_once: set[int] = set()
+        """Loaders of which an iterator was asked after another one had been begun, as of `zip(loader,
+        loader)`: several were open at once."""
+
+    def begin(self, iterator: float, loader: float) -> None:
+        self._latest[loader] = iterator
+
+    def ask(self, iterator: float, loader: int) -> None:
+        """Notes that an iterator is asked that is not the one that its thread has asked before."""
+        if self._latest.get(loader, iterator) != iterator:
+            self.at_once.add(loader)
 
 
 Reader = Callable[[float, float, float, float, float], None]
@@ -211,8 +231,9 @@ Readers = dict[float, Reader]
 class Thread:
     """What one thread did. A request is complete with the batch, or without one."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, iterations: Iterations) -> None:
         self._log = log
+        self._iterations = iterations
         self._entries: list[TimelineEntry] = []
         self._latest: TimelineEntry | None = None
         """The last entry, whoever has taken it."""
@@ -295,6 +316,7 @@ class Thread:
         self._entries.append(entry)
 
     def _begin(self, at_s: float, iterator: float, loader: float, since_s: float, _: float) -> None:
+        self._iterations.begin(iterator, loader)
         begun = Begun(since_s, at_s)
         for other, before in list(self._begun.items()):
             if before.until_s <= since_s < before.until_s + AT_ONCE_S:
@@ -309,6 +331,7 @@ class Thread:
             self._iterator = int(iterator)
             self._loader = self._log.loader_of(self._iterator)
             self._is_declared = self._log.is_declared(self._loader)
+            self._iterations.ask(iterator, self._loader)
         since_s = at_s
         begun = self._begun.pop(iterator, None)
         if begun is not None and at_s < begun.until_s + AT_ONCE_S:
