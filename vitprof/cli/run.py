@@ -40,7 +40,6 @@ HEADROOM_HELP = (
 def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **settings: Any) -> None:
     """Run one job and show what it measured. Without a budget: one epoch."""
     config = RunConfig(**settings | {"name": terminal.name_to_keep(settings["name"])})
-    options.check_budget(config)
     terminal.check_output(csv, "csv")
     if headroom:
         # raises before the run if its headroom cannot be measured
@@ -72,6 +71,7 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
 
 def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
     # before the store is touched, so that a bad value leaves no trace
+    options.check_budget(config)
     resolve(config)
     with terminal.open_store() as store, job_manager(store, anyway=anyway, warm=False) as manager:
         run_id = manager.submit(config)
