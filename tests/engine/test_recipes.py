@@ -20,8 +20,8 @@ NEW_STORAGE = {
 """,
     ),
     "vitprof/engine/storage/__init__.py": (
-        '    "memory": Entry(',
-        """    "toy": Entry("toy", "ToyStorage", "FORMAT"),
+        '    "memory": StorageCode(',
+        """    "toy": StorageCode("toy", "ToyStorage", "FORMAT"),
 """,
     ),
     "vitprof/config/strategies.py": (
