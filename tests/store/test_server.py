@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.store.postgresql import Server
+from vitprof.attempts import Attempt
 from vitprof.errors import StoreAwayError, one_line
 from vitprof.store import RunStore, database
 from vitprof.store import server as connections
@@ -71,6 +72,51 @@ def test_it_is_asked_once_however_often_it_is_tried(stuck: Stuck, vitprof_home: 
         assert store.runs() == []
         assert stuck.n_asked == 1
         store.open(0.0)
+
+
+def test_a_try_that_failed_does_not_undo_the_next_one(
+    vitprof_home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that learns late of its failure left the store to be opened a second time, beside its users."""
+    is_failing = [True]
+    n_opened: list[int] = []
+    has_learned = threading.Event()
+    may_go_on = threading.Event()
+    really_open = database.Database._open
+    really_result = Attempt.result
+
+    def opened(store: Any) -> None:
+        n_opened.append(1)
+        if is_failing:
+            raise StoreAwayError("it is restarting", "it is restarting")
+        really_open(store)
+
+    def result_late(attempt: Attempt[None], within_s: float | None) -> None:
+        try:
+            really_result(attempt, within_s)
+        finally:
+            if threading.current_thread() is late:
+                has_learned.set()
+                assert may_go_on.wait(LIMIT_S)
+
+    def try_to_open() -> None:
+        with contextlib.suppress(StoreAwayError):
+            store.open()
+
+    monkeypatch.setattr(database.Database, "_open", opened)
+    monkeypatch.setattr(Attempt, "result", result_late)
+    with closing(RunStore(opens=False)) as store:
+        late = threading.Thread(target=try_to_open)
+        late.start()
+        assert has_learned.wait(LIMIT_S)
+        try_to_open()
+        is_failing.clear()
+        store.open()
+        may_go_on.set()
+        late.join(LIMIT_S)
+        store.open()
+        assert store.runs() == []
+    assert len(n_opened) == 2
 
 
 def test_bringing_a_store_to_this_version_may_take_longer(

@@ -328,6 +328,8 @@ class Database:
         self._engine: sa.Engine | None = None
         self._opening: Attempt[None] | None = None
         """The last time that somebody began to open it."""
+        self._beginning = threading.Lock()
+        """Held while a thread looks whether it has to begin, which takes no time."""
         self._has_answered = threading.Event()
         """Set once the database has said of which version it is, or opening it is over."""
         if opens:
@@ -341,21 +343,33 @@ class Database:
         """
         if within_s is None:
             within_s = OPEN_WITHIN_S + self._own_limit_s()
-        if self._opening is None:
-            self._has_answered.clear()
-            if self._parsed.get_backend_name() == "sqlite" and self.file is None:
-                # what is in memory belongs to the thread that made it
-                self._open()
-                return
-            self._opening = Attempt(self._open_and_tell, "vitprof-store")
+        with self._beginning:
+            opening = self._opening
+            if opening is None:
+                opening = self._begin_to_open()
+        if opening is None:
+            return
         if not self._has_answered.wait(within_s):
             raise self._unanswered()
         try:
             # bringing an older one to this version takes as long as it takes
-            self._opening.result(None)
+            opening.result(None)
         except BaseException:
-            self._opening = None
+            with self._beginning:
+                # another thread may have begun again, and succeeded
+                if self._opening is opening:
+                    self._opening = None
             raise
+
+    def _begin_to_open(self) -> Attempt[None] | None:
+        """Begins to open the database; None where it is open at once."""
+        self._has_answered.clear()
+        if self._parsed.get_backend_name() == "sqlite" and self.file is None:
+            # what is in memory belongs to the thread that made it
+            self._open()
+            return None
+        self._opening = Attempt(self._open_and_tell, "vitprof-store")
+        return self._opening
 
     def _unanswered(self) -> StoreAwayError:
         return StoreAwayError(f"the run store {self.url} does not answer: {LOOK}", NO_ANSWER)
