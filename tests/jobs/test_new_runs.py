@@ -95,6 +95,13 @@ class Recording:
     def _note(self) -> None:
         self.news.append((self.recorder.run_id, self.recorder.outbox.refused))
 
+    def ends(self) -> None:
+        """Waits for the thread that may be opening the store still: it ends with its program."""
+        writer = self.recorder.outbox._writer
+        assert writer is not None
+        writer.join(LIMIT_S)
+        assert not writer.is_alive()
+
     def becomes_unavailable(self) -> None:
         wait_until(lambda: self.recorder.outbox.unavailable, "the store to be unavailable")
 
@@ -170,6 +177,7 @@ def test_one_that_cannot_be_used_until_the_end_gets_it_from_the_next_program(
     assert recording.recorder.run_id == 0
     opening.fails = None
     opening.answer()
+    recording.ends()
     store.open(LIMIT_S)
     settle_interrupted(store)
     assert "60 steps that waited for the run store" in capsys.readouterr().err

@@ -92,8 +92,11 @@ def test_a_run_of_another_version_is_left_out(stored: RunStore) -> None:
         vitprof.run(2)
 
 
-def test_nothing_heavy_comes_along_and_nothing_stays(stored: RunStore) -> None:
-    """In a process of its own: no package that a list of runs does not need, no open store, no thread."""
+def test_nothing_heavy_comes_along_and_nothing_stays(stored: RunStore, tmp_path: Path) -> None:
+    """In a process of its own: no package that a list of runs does not need, no open store, no thread.
+
+    With a temporary folder of its own: pyarrow reads what another program has left for its store there.
+    """
     script = """
 import os, sys, threading
 import vitprof
@@ -104,7 +107,7 @@ files = [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/
 print(*[name for name in files if "sqlite" in name])
 print(threading.active_count())
 """
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     ended = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, env=env
     )
