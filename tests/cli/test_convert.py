@@ -121,6 +121,25 @@ def test_what_cannot_be_stored_is_one_line(
 
 
 @pytest.mark.parametrize(
+    ("earlier", "words"),
+    [
+        (0, "checked: their number, and samples that were read back."),
+        (40, "all of them were stored before: a spread of these is as the Dataset has it now."),
+        (30, "30 of them were stored before: a spread of these is as the Dataset has it now."),
+    ],
+)
+def test_what_was_checked_is_said(call: Call, tmp_path: Path, earlier: int, words: str) -> None:
+    form = {"cut": "whole", "bytes": 4096, "earlier": earlier}
+    found = {"cut": "whole", "n": 40, "samples": 40, "files": {}, "start_s": 0.0, "loader": {}}
+    (tmp_path / "found.json").write_text(json.dumps(found | {"forms": {"memmap": form}}))
+    script = f"mkdir {tmp_path}/b; cp {tmp_path}/found.json $VITPROF_WATCH_DATA"
+    options = ("--to", "memmap", "--out", str(tmp_path / "b"))
+    status, out, err = call("convert", *options, "--", "sh", "-c", script)
+    assert (status, err) == (0, "")
+    assert words in out
+
+
+@pytest.mark.parametrize(
     ("options", "line"),
     [
         ((), "--plan: give --plan to compare forms, or --to FORM --out FOLDER to convert"),

@@ -122,7 +122,8 @@ def test_a_plan_to_convert(tmp_path: Path) -> None:
 
 def test_a_data_set_of_the_users_own(tmp_path: Path) -> None:
     dataset = ImageFolder(str(folder_of(tmp_path)))
-    stored.convert(dataset, tmp_path / "stored", module_of("toy").Writer, part=5)
+    toy = module_of("toy")
+    stored.convert(dataset, tmp_path / "stored", toy.Writer, toy.Reader, part=5)
     spec = f"toy:{tmp_path / 'stored'}"
     seen = look("mine", spec)
     assert (seen.opened, seen.own.n_train + seen.own.n_test, seen.own.classes) == (N, N, 2)

@@ -25,6 +25,7 @@ from vitprof.experiments.script_data import plans
 from vitprof.experiments.script_data.stored_forms import (
     LOSSES,
     Conversion,
+    StoredForm,
     changed_words,
     order_words,
     what_words,
@@ -282,5 +283,17 @@ def _convert(command: Sequence[str], to: str, out: Path, side: int | None) -> No
     write_text(script, form_script(to, form.cut))
     terminal.show(
         f"{formats.count(made.samples, 'sample')}, stored {form.cut}, in {out}: {formats.size(form.bytes)}",
-        f"checked: their number, and samples that were read back. {script} reads them.",
+        _checked(form, made.samples),
+        f"{script} reads them.",
+    )
+
+
+def _checked(form: StoredForm, samples: int) -> str:
+    """Returns what was checked of stored samples."""
+    if not form.earlier:
+        return "checked: their number, and samples that were read back."
+    which = f"{form.earlier:,} of them" if form.earlier < samples else "all of them"
+    return (
+        f"{which} were stored before: a spread of these is as the Dataset has it now. "
+        "After changes of single samples choose a new folder."
     )

@@ -5,6 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 DESCRIPTION = "stored.json"
+UNFINISHED = f"{DESCRIPTION}.part"
+"""The description while it is written: on a full drive half of it would be left."""
+LOCK = "stored.lock"
+"""The file that a process which stores samples in a folder has locked."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,18 @@ class Description:
     what: str
     """What was done to the samples before."""
 
+    def unlike(self, other: "Description") -> str:
+        """Returns in what the samples of another description are not these, in words."""
+        if self.n != other.n:
+            return f"{self.n:,}, and the Dataset has {other.n:,} now"
+        if (self.kinds, self.tree) != (other.kinds, other.tree):
+            return "their values are of other types"
+        return "they are stored in another form, size or order of transforms"
+
     def write(self, folder: Path) -> None:
-        (folder / DESCRIPTION).write_text(json.dumps(asdict(self)), encoding="utf-8")
+        unfinished = folder / UNFINISHED
+        unfinished.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        unfinished.replace(folder / DESCRIPTION)
 
 
 def description_of(folder: Path) -> Description | None:

@@ -1,13 +1,15 @@
 """The samples of a Dataset, stored.
 
-`convert(dataset, folder, Writer)` writes them once; `Samples(folder, Reader, transform)` is a
-Dataset that reads them.
+`convert(dataset, folder, Writer, Reader)` writes them once; `Samples(folder, Reader, transform)` is
+a Dataset that reads them.
 """
 
 import ast
+import contextlib
+import fcntl
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,14 @@ import torch
 from torch.utils.data import Dataset
 
 from vitprof.forms.contract import Names
-from vitprof.forms.description import Description, description_of, part_of
+from vitprof.forms.description import LOCK, Description, description_of, part_of
 from vitprof.forms.values import TEXTS, from_bytes
 
 PART = 4096
 """Samples in a part: a folder of its own, so that a conversion goes on where it was ended."""
+COMPARED = 256
+"""Samples of a part from an earlier attempt that are compared with the dataset's, at the most: a
+sixteenth of a full one. All would take as long as to store them again."""
 MODES = ("1", "L", "LA", "RGB", "RGBA", "CMYK", "I", "F", "I;16")
 """Of PIL images whose bytes are all that they are: not those with a palette."""
 
@@ -132,10 +137,72 @@ def to_bytes(value: Any) -> bytes:
     return str(value).encode("utf-8", "surrogatepass")
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder. Raises `ValueError` where another process stores samples in it."""
+    with (folder / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"another process is storing samples in {folder}; wait until it has ended"
+            ) from None
+        except OSError:
+            # some file systems of clusters have no locks
+            pass
+        yield
+
+
+def compared_of(n: int) -> range:
+    """Returns the numbers of the samples in a part of `n` that are compared, evenly spread."""
+    step = -(-n // COMPARED)
+    return range(0, n, max(1, step))
+
+
+def compare(
+    part: Path,
+    names: Names,
+    reader: Callable[[Path, Names], Any],
+    chosen: Sequence[int],
+    row: Callable[[int], list[bytes]],
+) -> None:
+    """Compares a spread of a part's samples with the dataset's, which `row` gives as bytes.
+
+    Raises `ValueError` where one is another one now, or cannot be read.
+    """
+    with readable(part):
+        reading = reader(part, names)
+    try:
+        for number in compared_of(len(chosen)):
+            with readable(part):
+                values = [bytes(value) for value in reading.read(number)]
+            if values != row(chosen[number]):
+                raise other_samples(part.parent, f"sample {chosen[number]} has changed since")
+    finally:
+        reading.close()
+
+
+@contextlib.contextmanager
+def readable(part: Path) -> Iterator[None]:
+    """Makes any error of a form's library in the block one that says what to do about a part."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(
+            f"{part} cannot be read ({error}); remove it, and it is stored again"
+        ) from error
+
+
+def other_samples(folder: Path, why: str) -> ValueError:
+    """Returns the error to raise where a folder holds other samples than those to store."""
+    return ValueError(f"{folder} holds other samples: {why}; choose a new folder, or remove it")
+
+
 def convert(
     dataset: Any,
     folder: str | Path,
     writer: Callable[[Path, Names], Any],
+    reader: Callable[[Path, Names], Any],
     indices: Sequence[int] | None = None,
     at: int = 0,
     part: int = PART,
@@ -145,8 +212,9 @@ def convert(
     is to transform; `what`: what else was done to them, which must be the same for an earlier
     attempt to go on.
 
-    A part that is there is not written again. Raises `ValueError` for samples that are not alike,
-    and where `folder` holds other ones, and `TypeError` for values that cannot be stored.
+    A part that is there is not written again: a spread of its samples is compared with the
+    dataset's. Raises `ValueError` for samples that are not alike, and where `folder` holds other
+    ones or another process stores some in it, and `TypeError` for values that cannot be stored.
     """
     folder = Path(folder)
     if indices is None:
@@ -156,11 +224,6 @@ def convert(
     kinds = [kind_of(value) for value in values]
     names = [f"{i}.{'jpg' if kind.startswith('file') else 'bin'}" for i, kind in enumerate(kinds)]
     description = Description(len(indices), part, kinds, names, at, tree, what)
-    known = description_of(folder)
-    if known is not None and known != description:
-        raise ValueError(f"{folder} holds other samples")
-    folder.mkdir(parents=True, exist_ok=True)
-    description.write(folder)
 
     def row(index: int) -> list[bytes]:
         values: list[Any] = []
@@ -169,18 +232,26 @@ def convert(
             raise ValueError(f"sample {index} has other values than sample {indices[0]}")
         return [to_bytes(value) for value in values]
 
-    for number, first in enumerate(range(0, len(indices), part)):
-        done = part_of(folder, number)
-        if done.exists():
-            continue
-        unfinished = folder / f"unfinished-{number:05d}"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        writing = writer(unfinished, names)
-        try:
-            for index in indices[first : first + part]:
-                writing.add(row(index))
-            writing.finish()
-        finally:
-            writing.close()
-        unfinished.rename(done)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        known = description_of(folder)
+        if known is not None and known != description:
+            raise other_samples(folder, known.unlike(description))
+        description.write(folder)
+        for number, first in enumerate(range(0, len(indices), part)):
+            chosen = indices[first : first + part]
+            done = part_of(folder, number)
+            if done.exists():
+                compare(done, names, reader, chosen, row)
+                continue
+            unfinished = folder / f"unfinished-{number:05d}"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            writing = writer(unfinished, names)
+            try:
+                for index in chosen:
+                    writing.add(row(index))
+                writing.finish()
+            finally:
+                writing.close()
+            unfinished.rename(done)

@@ -122,7 +122,8 @@ def stored_in(form: str, top: Path) -> str:
     """The same samples as `convert` stores them: its spec."""
     images = [Image.open(io.BytesIO(image)) for image in IMAGES]
     samples = list(zip(images, LABELS, strict=True))
-    stored.convert(samples, top / form, module_of(form).Writer, part=10)
+    module = module_of(form)
+    stored.convert(samples, top / form, module.Writer, module.Reader, part=10)
     return f"{form}:{top / form}"
 
 
@@ -307,7 +308,8 @@ def test_a_page_reads_only_below_its_roots(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_stored_samples_that_are_no_image_with_a_label_are_refused(tmp_path: Path) -> None:
-    stored.convert([(1, 2)] * 3, tmp_path / "numbers", module_of("hdf5").Writer)
+    hdf5 = module_of("hdf5")
+    stored.convert([(1, 2)] * 3, tmp_path / "numbers", hdf5.Writer, hdf5.Reader)
     words = "a sample is int, int; one image and one label are read"
     with pytest.raises(ConfigError, match=words):
         open_spec(f"hdf5:{tmp_path / 'numbers'}")

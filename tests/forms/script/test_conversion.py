@@ -112,7 +112,7 @@ def test_each_form_gives_back_what_went_into_it(form: str, tmp_path: Path) -> No
         pytest.skip(f"{FORMS[form].package} is not installed")
     module = module_of(form)
     samples = Made(of_all_kinds)
-    stored.convert(samples, tmp_path / form, module.Writer, part=10)
+    stored.convert(samples, tmp_path / form, module.Writer, module.Reader, part=10)
     read = stored.Samples(tmp_path / form, module.Reader)
     assert len(read) == N
     assert [different(samples[i], read[i]) for i in (5, 23, 0, 9, 10)] == [[]] * 5
@@ -194,10 +194,7 @@ def test_what_is_the_same_each_time_is_stored_where_it_is_smallest(
         TensorDataset(torch.arange(N * 3).reshape(N, 3)), tmp_path / "whole", "memmap", "jpeg"
     )
     assert (whole["cut"], whole["files"], whole["forms"]["memmap"]["number"]) == ("whole", {}, None)
-    assert (
-        whole["forms"]["jpeg"]["why"]
-        == "ValueError: its samples are no images before they are transformed"
-    )
+    assert whole["forms"]["jpeg"]["why"] == "its samples are no images before they are transformed"
 
 
 def test_a_transform_that_is_no_compose_and_a_batch_that_is_read_together(tmp_path: Path) -> None:
@@ -275,14 +272,14 @@ def test_a_form_that_does_not_fit_says_why(
         "memmap",
         samples=None,
     )
-    assert "ValueError: sample 20 has other values than sample 0" in mixed["forms"]["memmap"]["why"]
+    assert "sample 20 has other values than sample 0" in mixed["forms"]["memmap"]["why"]
     dataset = datasets.ImageFolder(str(folder), CROPPED)
     large = convert(dataset, tmp_path / "c", "jpeg", side=60)["forms"]["jpeg"]["why"]
-    assert large == "ValueError: its images are not larger than 60 pixels"
+    assert large == "its images are not larger than 60 pixels"
     usage = shutil.disk_usage(tmp_path)._replace(free=10)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     full = convert(dataset, tmp_path / "d", "memmap")["forms"]["memmap"]["why"]
-    assert full.startswith("ValueError: there is no room: it takes about 0.0 GB")
+    assert full.startswith("there is no room: it takes about 0.0 GB")
 
 
 def test_all_samples_are_stored_once_and_never_among_the_files(
@@ -299,10 +296,11 @@ def test_all_samples_are_stored_once_and_never_among_the_files(
     ]
     assert [found["forms"]["jpeg"]["why"] for found in smaller] == [
         "",
-        f"ValueError: {tmp_path / 'small'} holds other samples",
+        f"{tmp_path / 'small'} holds other samples: they are stored in another form, "
+        "size or order of transforms; choose a new folder, or remove it",
     ]
     other = convert(Made(image), to, "lmdb", samples=None)["forms"]["lmdb"]["why"]
-    assert other == f"ValueError: {to} holds other samples"
+    assert other.startswith(f"{to} holds other samples: their values are of other types")
     with pytest.raises(ValueError, match="is in the folder of its files; choose another one"):
         convert(dataset, folder / "new", "lmdb", samples=None)
     with opening() as opened:
@@ -311,3 +309,92 @@ def test_all_samples_are_stored_once_and_never_among_the_files(
     assert not different(
         read, (Image.open(dataset.samples[7][0]).convert("RGB"), dataset.samples[7][1])
     )
+
+
+class Numbers(Dataset[Any]):
+    """A dataset of numbers in a list, which a test changes."""
+
+    def __init__(self, n: int) -> None:
+        self.numbers = list(range(n))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(self.numbers[index])
+
+
+def why_not(dataset: Any, to: Path, form: str = "pt") -> str:
+    """Returns why all samples cannot be stored in a folder; "" where they are."""
+    made = convert(dataset, to, form, samples=None)["forms"][form]
+    return str(made["why"])
+
+
+def test_samples_of_before_are_compared_with_the_dataset_as_it_is_now(tmp_path: Path) -> None:
+    dataset, to = Numbers(600), tmp_path / "all"
+    assert why_not(dataset, to) == ""
+    assert convert(dataset, to, "pt", samples=None)["forms"]["pt"]["earlier"] == 600
+    dataset.numbers[100:150] = [-1] * 50
+    changed = why_not(dataset, to)
+    assert changed.startswith(f"{to} holds other samples: sample 102 has changed since; choose a ")
+    dataset.numbers = list(range(599, -1, -1))
+    assert "sample 0 has changed since" in why_not(dataset, to)
+    dataset.numbers = list(range(601))
+    assert "holds other samples: 600, and the Dataset has 601 now; choose" in why_not(dataset, to)
+    dataset.numbers = list(range(600))
+    assert "they are stored in another form" in why_not(dataset, to, "memmap")
+    assert why_not(dataset, to) == ""
+
+
+def test_an_attempt_that_was_ended_goes_on_unless_samples_have_changed(tmp_path: Path) -> None:
+    dataset = Numbers(30)
+    module = module_of("pt")
+    stored.convert(dataset, tmp_path, module.Writer, module.Reader, part=10)
+    shutil.rmtree(tmp_path / "part-00002")
+    dataset.numbers[12] = -1
+    with pytest.raises(ValueError, match="sample 12 has changed since"):
+        stored.convert(dataset, tmp_path, module.Writer, module.Reader, part=10)
+    assert not (tmp_path / "part-00002").exists()
+    dataset.numbers[12] = 12
+    stored.convert(dataset, tmp_path, module.Writer, module.Reader, part=10)
+    samples = stored.Samples(tmp_path, module.Reader)
+    assert [int(samples[index]) for index in range(30)] == list(range(30))
+
+
+def test_a_part_that_cannot_be_read_is_named_and_stored_again_once_it_is_removed(
+    tmp_path: Path,
+) -> None:
+    to = tmp_path / "all"
+    assert why_not(Numbers(30), to) == ""
+    part = to / "part-00000"
+    shutil.rmtree(part)
+    part.mkdir()
+    damaged = why_not(Numbers(30), to)
+    assert damaged.startswith(f"{part} cannot be read ([Errno 2] No such file or directory")
+    assert damaged.endswith("; remove it, and it is stored again")
+    part.rmdir()
+    assert why_not(Numbers(30), to) == ""
+
+
+def test_a_folder_that_another_process_stores_into_is_left_alone(tmp_path: Path) -> None:
+    to = tmp_path / "all"
+    to.mkdir()
+    with stored.locked(to):
+        line = f"another process is storing samples in {to}; wait until it has ended"
+        assert why_not(Numbers(30), to) == line
+        assert [path.name for path in to.iterdir()] == ["stored.lock"]
+    assert why_not(Numbers(30), to) == ""
+
+
+def test_a_full_drive_is_named_whatever_a_library_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+
+    def fills(writer: Any, values: Any) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
+        raise RuntimeError("basic_ios::clear: iostream error")
+
+    monkeypatch.setattr(module_of("pt").Writer, "add", fills)
+    line = f"the drive of {tmp_path} is full; make room, and the same command goes on"
+    assert why_not(Numbers(30), tmp_path / "all") == line

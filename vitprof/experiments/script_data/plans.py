@@ -27,6 +27,7 @@ from vitprof.config.varied import STORAGE
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.experiments.script_data import first_step
 from vitprof.experiments.script_data.stored_forms import Conversion
+from vitprof.forms.description import DESCRIPTION, LOCK, UNFINISHED
 from vitprof.home import ensure_dir, home
 from vitprof.jobs.trial_folder import IN_PLACE, Isolation, isolation_of
 from vitprof.store import RunStore, tournaments
@@ -209,8 +210,10 @@ def convert_all(
 
     `progress` is called with the share that is done, 0 to 1. Raises `JobError` and `VitprofError`.
     """
-    description = out / "stored.json"
-    if out.exists() and not description.exists() and any(out.iterdir()):
+    description = out / DESCRIPTION
+    of_an_attempt_that_stored_nothing = {LOCK, UNFINISHED}
+    found = {path.name for path in out.iterdir()} if out.exists() else set()
+    if found - of_an_attempt_that_stored_nothing and not description.exists():
         raise ConfigError(
             "out", str(out), "it is not empty; choose a new folder, or one with an earlier attempt"
         )

@@ -39,6 +39,8 @@ class StoredForm:
     """For a sample, to read and store it; one value for each part of them."""
     bytes: float = math.nan
     """Disk space of all that were stored."""
+    earlier: int = 0
+    """Samples that were in the folder before, of which a spread was compared with the Dataset's."""
 
     @property
     def sample_s(self) -> Interval:

@@ -1,10 +1,11 @@
 """Stores samples of a script's Dataset in other forms, once the script has made its first step."""
 
 import contextlib
+import errno
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ COMPARED = 8
 """Samples that are compared with those of the script's Dataset."""
 ROOM = 1.1
 """How many times more must be free on the drive than the values take."""
+MOST_SAID = 600
+"""Characters of a reason; a path of some hundred may be in it."""
+FULL_BYTES = 1 << 20
+"""A drive with less room than this is full. Some libraries say so in words of their own:
+"mdb_txn_commit: Input/output error", "basic_ios::clear"."""
 PART_BYTES = 512e6
 """The most bytes of a part: some forms hold one in memory as it is written."""
 
@@ -66,9 +72,11 @@ def _stored(
         used = _prepared(name, cut, before, chosen, request["side"])
         plan = request["samples"] is not None
         folder = Path(request["directory"]) / (name if plan else "")
-        return _written(used, module, folder, chosen, read, plan=plan)
+        return _written(used, module, folder, chosen, read, plan=plan, form=name)
     except Exception as error:  # of any library
-        return {"why": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
+        # a message of ours says enough
+        words = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        return {"why": " ".join(words.split())[:MOST_SAID]}
 
 
 def _prepared(
@@ -108,7 +116,14 @@ def _prepared(
 
 
 def _written(
-    cut: Cut, module: Any, folder: Path, chosen: Sequence[int], read: dict[str, int], *, plan: bool
+    cut: Cut,
+    module: Any,
+    folder: Path,
+    chosen: Sequence[int],
+    read: dict[str, int],
+    *,
+    plan: bool,
+    form: str,
 ) -> dict[str, Any]:
     seconds: list[float] = []
 
@@ -120,15 +135,17 @@ def _written(
         part = -(-len(chosen) // PARTS)
     else:
         part = max(1, min(stored.PART, round(PART_BYTES / max(each, 1.0))))
-    needed = each * len(chosen)
+    earlier = min(len(chosen), part * len(list(folder.glob("part-*"))))
+    needed = each * (len(chosen) - earlier)
     there = next(above for above in folder.absolute().parents if above.is_dir())
     free = shutil.disk_usage(there).free / ROOM
     if needed > free:
         raise ValueError(
             f"there is no room: it takes about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
         )
-    with opening() as opened:
-        stored.convert(cut, folder, timed, chosen, cut.at, part, cut.what)
+    what = f"{form}: {cut.what}"
+    with opening() as opened, _said_if_full(there):
+        stored.convert(cut, folder, timed, module.Reader, chosen, cut.at, part, what)
     for path in opened:
         with contextlib.suppress(OSError):
             read[path] = os.path.getsize(path)
@@ -149,8 +166,23 @@ def _written(
         "same": cut.same,
         "payload": type(cut).__name__,
         "seconds": seconds,
+        "earlier": earlier,
         "bytes": sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file()),
     }
+
+
+@contextlib.contextmanager
+def _said_if_full(drive: Path) -> Iterator[None]:
+    """Where the drive is full, says so in place of whatever a library raises in the block."""
+    try:
+        yield
+    except Exception as error:
+        is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        if is_full or shutil.disk_usage(drive).free < FULL_BYTES:
+            raise ValueError(
+                f"the drive of {drive} is full; make room, and the same command goes on"
+            ) from error
+        raise
 
 
 class TimedWriter:
