@@ -27,10 +27,10 @@ FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 BASE = "attempts errors formats home masking names program columns cores choices"
 MAY_IMPORT = {
     "attempts": "",
-    "errors": "",
+    "masking": "",
+    "errors": "masking",
     "formats": "",
     "names": "",
-    "masking": "",
     "cores": "",
     "columns": "",
     "descriptors": "",

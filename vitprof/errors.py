@@ -1,6 +1,16 @@
 """The errors that vitprof raises on purpose, each with a line: what is wrong, where, what to do. Others
 are defects.
+
+A message may hold what a user typed, such as a URL with a password in it: secrets are masked here, where
+all messages pass.
 """
+
+
+def _masked(text: str) -> str:
+    # takes 20 ms to import, which watched scripts would wait for
+    from vitprof.masking import masked
+
+    return masked(text)
 
 
 class VitprofError(Exception):
@@ -11,6 +21,9 @@ class ConfigError(VitprofError):
     """A setting that cannot be used. Carries the field so that each front end can name it its own way."""
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
+        if isinstance(value, str):
+            value = _masked(value)
+        allowed = _masked(allowed)
         super().__init__(f"{field}: {value!r} is not possible; {allowed}")
         self.field = field
         self.value = value
@@ -56,8 +69,12 @@ def one_line(error: BaseException) -> str:
     message's first line.
 
     Of an exception from a DataLoader worker it is the last line: PyTorch puts the worker's traceback in
-    front.
+    front. Secrets in it are masked.
     """
+    return _masked(_line_of(error))
+
+
+def _line_of(error: BaseException) -> str:
     kind = type(error)
     is_own = isinstance(error, VitprofError)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -7,6 +7,8 @@ import pytest
 from tests.cli.json_objects import told
 from tests.command_line import Call, one_line
 from tests.datasets.own.test_readers import folder
+from vitprof.datasets.own import registry
+from vitprof.datasets.own.registry import LookReport, OwnSet
 from vitprof.store import RunStore
 
 
@@ -42,3 +44,37 @@ def test_a_set_is_added_trained_on_listed_and_removed(
 )
 def test_a_wrong_one_is_one_line(call: Call, given: str, words: str) -> None:
     assert words in one_line(call, *given.split())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "hdf5:s3://me:hunter2@host/a.h5",
+        "webdataset:https://me:hunter2@host/x.tar",
+        "folder:https://host/x?token=hunter2",
+        "s3://me:hunter2@host/x",
+    ],
+)
+def test_a_secret_in_a_url_is_in_no_error(call: Call, spec: str) -> None:
+    for command in (("datasets", "add", "x"), ("run", "--dataset")):
+        line = one_line(call, *command, spec)
+        assert "***" in line
+        assert "hunter2" not in line
+
+
+def test_a_secret_in_a_url_is_in_no_list(
+    call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path
+) -> None:
+    spec = "folder:s3://me:hunter2@host/pets"
+    own = OwnSet("pets", spec, 90, 10, classes=3, image_size=96, n_bytes=5_000, stamp="a")
+    looked = LookReport(own, 100, {"JPEG": 100}, {"RGB": 100}, (96, 96, 96), 0, (), (), 1.0)
+    monkeypatch.setattr("vitprof.datasets.own.look.look", lambda *args, **more: looked)
+    printed = [
+        call("datasets", "add", "pets", spec),
+        call("datasets", "add", "pets", spec, "--json"),
+        call("datasets", "list"),
+        call("datasets", "list", "--json"),
+    ]
+    assert [status for status, _, _ in printed] == [0] * 4
+    assert "hunter2" not in repr(printed)
+    assert registry.everything()["pets"].spec == spec

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.alarm import cpu_alarm
 from tests.config.configs import configs
-from tests.recording.archives import changed, with_columns
+from tests.recording.archives import changed, unpacked, with_columns
 from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.config.own_script import own_config, with_loader
@@ -114,6 +114,18 @@ def test_the_data_set_of_a_run_is_kept_with_the_run(store: RunStore, with_pets: 
     registry.path().unlink()
     assert import_bundle(store, io.BytesIO(with_pets)).new == ()
     assert not registry.path().exists(), "the run was here already"
+
+
+def test_a_password_in_the_url_of_a_data_set_is_neither_taken_from_a_bundle_nor_given(
+    store: RunStore, with_pets: bytes
+) -> None:
+    spec = "folder:s3://me:hunter2@host/pets"
+    sent = changed(with_pets, lambda v: v["facts"]["own_set"].update(spec=spec))
+    (made,) = import_bundle(store, io.BytesIO(sent)).new
+    facts = store.run(made.run_id).facts
+    assert facts["own_set"]["spec"] == "folder:s3://me:***@host/pets"
+    store.update_run(made.run_id, facts=facts | {"own_set": {**facts["own_set"], "spec": spec}})
+    assert b"hunter2" not in b"".join(unpacked(bundle_bytes(store, [made.run_id])).values())
 
 
 def test_a_bundle_that_is_refused_leaves_no_data_set(store: RunStore, with_pets: bytes) -> None:

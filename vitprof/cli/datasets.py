@@ -1,5 +1,6 @@
 """`datasets`: the user's own data sets by name, which built-in jobs then train on as on vitprof's own."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -35,6 +36,7 @@ def add(
     with progress() as show:
         looked = look(name, spec, full=full, progress=lambda done, words: show(words, done))
     registry.add(looked.own)
+    looked = replace(looked, own=looked.own.without_secrets())
     if as_json:
         terminal.print_json({"look": codec.to_plain(looked)})
         return
@@ -47,7 +49,8 @@ def add(
 @app.command("list")
 def list_sets(as_json: terminal.AsJson = False) -> None:
     """List your own data sets."""
-    every = [own for own in registry.everything().values() if not own.removed]
+    kept = registry.everything().values()
+    every = [own.without_secrets() for own in kept if not own.removed]
     if as_json:
         terminal.print_json({"datasets": [codec.to_plain(own) for own in every]})
         return

@@ -89,7 +89,7 @@ MADE_HERE = by_name(
 def _own_info(name: str) -> DatasetInfo:
     """Returns a data set of the user's, also one that was removed: its runs know it. Raises KeyError."""
     own = registry.everything()[name]
-    kind, _, path = own.spec.partition(":")
+    kind, _, path = own.without_secrets().spec.partition(":")
     return replace(
         MADE_HERE["photos"],
         name=own.name,

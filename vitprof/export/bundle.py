@@ -17,6 +17,7 @@ from vitprof.config.availability import can_run
 from vitprof.datasets.own import registry
 from vitprof.export.rank_steps import apart, join_imported, steps_of_all
 from vitprof.jobs.finalise import spark
+from vitprof.masking import masked
 from vitprof.recording import archive
 from vitprof.recording.archive import (
     EXPORT_FEWER,
@@ -95,6 +96,10 @@ def _whole(store: RunStore, run: StoredRun) -> Recording:
     origin = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}
     facts = {name: value for name, value in run.facts.items() if name != STARTED_BY}
     facts[IMPORTED] = origin
+    own = facts.get("own_set")
+    if isinstance(own, dict):
+        # runs of earlier versions have it as it was typed
+        facts["own_set"] = own | {"spec": masked(str(own.get("spec", "")))}
     # What cannot be shown is taken out; a tag of nothing else is left out.
     shown = {names.tamed_name(tag) for tag in store.tags(run.id)} - {""}
     tags = sorted(shown)[:MAX_TAGS]

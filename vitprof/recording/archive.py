@@ -321,7 +321,9 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
     try:
         own = (values.get("facts") or {}).get("own_set")
         if own:
-            registry.introduce(codec.from_plain(registry.OwnSet, own))
+            known = codec.from_plain(registry.OwnSet, own).without_secrets()
+            registry.introduce(known)
+            own["spec"] = known.spec
         values["config"] = _config(values.get("config"))
         if isinstance(values.get("verdict"), dict):
             values["verdict"] = with_gain(values["verdict"])

@@ -1,6 +1,7 @@
 """Names of the user's own data sets: kept, found by their runs, refused."""
 
 import dataclasses
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -96,6 +97,23 @@ def test_an_imported_runs_set_is_known_but_not_read_here(tmp_path: Path) -> None
         assert registry.everything()["pets"] == PETS, "one's own stays"
         with pytest.raises(ConfigError, match="cannot be"):
             registry.introduce(dataclasses.replace(PETS, n_train=0))
+
+
+def test_the_password_in_a_url_is_kept_for_reading_and_never_shown(tmp_path: Path) -> None:
+    spec = "folder:s3://me:hunter2@host/pets"
+    registry.add(dataclasses.replace(PETS, spec=spec))
+    own = registry.everything()["pets"]
+    assert own.spec == spec, "it is read with it"
+    assert stat.S_IMODE(registry.path().stat().st_mode) == 0o600
+    info = catalog.dataset_info("pets")
+    shown = [own.to_add, info.title, info.note, facts_of(info), OwnMaker(own).IDENTITY]
+    with registry.guests():
+        registry.introduce(dataclasses.replace(own, name="cats"))
+        registry.remember("cats")
+    shown.append(registry.everything()["cats"])
+    assert "me:***@host/pets" in own.to_add
+    assert "hunter2" not in repr(shown)
+    assert registry.name_of("folder:https://me:hunter2@host") == "me-host"
 
 
 def test_the_set_of_a_run_in_a_file_is_known_while_the_file_is_read() -> None:

@@ -44,7 +44,11 @@ class OwnMaker:
 
     def __init__(self, own: OwnSet) -> None:
         self._own = own
-        self.IDENTITY: dict[str, int | str] = {"maker": own.spec, "version": 1, "stamp": own.stamp}
+        self.IDENTITY: dict[str, int | str] = {
+            "maker": own.without_secrets().spec,
+            "version": 1,
+            "stamp": own.stamp,
+        }
 
     def make(
         self,
@@ -104,7 +108,7 @@ def facts_of(info: DatasetInfo) -> dict[str, Any]:
     """Returns what a run keeps of a user's own data set; nothing of vitprof's."""
     if not info.own_bytes:
         return {}
-    return {"own_set": asdict(registry.everything()[info.name])}
+    return {"own_set": asdict(registry.everything()[info.name].without_secrets())}
 
 
 def maker(name: str) -> OwnMaker:

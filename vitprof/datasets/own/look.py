@@ -24,6 +24,7 @@ from vitprof.datasets.own.listing import ListedSample, Listing
 from vitprof.datasets.own.readers import open_spec
 from vitprof.datasets.own.registry import LookReport, OwnSet
 from vitprof.errors import JobStopped, one_line
+from vitprof.masking import masked
 
 SAMPLED = 300
 """Samples that are opened; all with `full`."""
@@ -56,7 +57,7 @@ def look(
 
     Raises `ConfigError` and `JobStopped`.
     """
-    progress(0.0, f"listing {text}")
+    progress(0.0, f"listing {masked(text)}")
     with closing(open_spec(text, allowed)) as found:
         seen = _look(name, text, found, full, progress, stop)
     return replace(seen, own=replace(seen.own, below=os.pathsep.join(map(str, allowed or ()))))
@@ -173,7 +174,8 @@ def _opened(found: Listing, sample: ListedSample) -> _Opened:
             kind = str(image.format)
             mode = image.mode
     except Exception as error:  # decoders raise whatever they stumble over
-        return _Opened(wrong=f"{named(sample)}: {_reason(error, found, sample)}")
+        # the key of a file on a network may be a URL with a password
+        return _Opened(wrong=masked(f"{named(sample)}: {_reason(error, found, sample)}"))
     return _Opened(len(data), read_s, side, kind, mode, rotated)
 
 

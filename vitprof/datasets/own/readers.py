@@ -16,6 +16,11 @@ from vitprof.forms.image_files import SUFFIXES
 
 FORM_OF = {"hf": "arrow"}
 """Kind of a data set -> its form, where that has another name."""
+NETWORK_ERRORS = {
+    "botocore.exceptions": ("BotoCoreError", "ClientError"),
+    "aiohttp": ("ClientError",),
+}
+"""Module -> its errors that are no `OSError`."""
 # Others are forms of `vitprof.forms`.
 READERS: dict[str, Callable[[str, Spec], Listing]] = {
     "folder": image_files.folder_set,
@@ -49,13 +54,14 @@ def _reader_of(spec: Spec) -> Callable[[str, Spec], Listing]:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Returns what reading raises: botocore's own errors, too, where it was imported."""
-    usual = (OSError, ValueError, KeyError, TypeError)
-    botocore = sys.modules.get("botocore.exceptions")
-    if botocore is None:
-        return usual
-    # s3fs passes some of these on as they are.
-    return (*usual, botocore.BotoCoreError, botocore.ClientError)
+    """Returns what reading raises: errors of libraries of networks, too, where they were imported."""
+    found: list[type[Exception]] = [OSError, ValueError, KeyError, TypeError]
+    # s3fs and fsspec pass some of these on as they are.
+    for name, kinds in NETWORK_ERRORS.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            found += [getattr(module, kind) for kind in kinds]
+    return tuple(found)
 
 
 def open_spec(text: str, allowed: Sequence[Path] | None = None) -> Listing:

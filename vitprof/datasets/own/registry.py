@@ -15,6 +15,7 @@ from pathlib import Path
 
 from vitprof import formats
 from vitprof.errors import ConfigError, VitprofError
+from vitprof.masking import masked
 from vitprof.program import program
 
 FILE = "datasets.json"
@@ -29,7 +30,8 @@ class OwnSet:
     name: str
     """Its name, for `--dataset`."""
     spec: str
-    """As `specs.parse` reads it, with an absolute path."""
+    """As `specs.parse` reads it, with an absolute path. A URL may have a password in it: what is shown
+    or leaves this machine is of `without_secrets`."""
     n_train: int
     """Samples for training."""
     n_test: int
@@ -48,12 +50,15 @@ class OwnSet:
     removed: bool = False
     """Whether its name is free again; its runs still know it."""
 
+    def without_secrets(self) -> "OwnSet":
+        """Returns it with a mask for passwords and tokens in its URL."""
+        return replace(self, spec=masked(self.spec))
+
     @property
     def to_add(self) -> str:
         """Returns the command that looks at it again."""
-        return (
-            f"{program()} datasets add {self.name} {shlex.quote(self.spec.removeprefix(ELSEWHERE))}"
-        )
+        spec = self.without_secrets().spec.removeprefix(ELSEWHERE)
+        return f"{program()} datasets add {self.name} {shlex.quote(spec)}"
 
 
 @dataclass(frozen=True)
@@ -236,8 +241,9 @@ def introduce(own: OwnSet) -> None:
         raise ConfigError("dataset", own.name, "what the file says of it cannot be")
     introduced = _guests.get()
     if introduced is not None:
-        spec = f"{ELSEWHERE}{own.spec.removeprefix(ELSEWHERE)}"
-        introduced.setdefault(own.name, replace(own, spec=spec, removed=True))
+        known = own.without_secrets()
+        spec = f"{ELSEWHERE}{known.spec.removeprefix(ELSEWHERE)}"
+        introduced.setdefault(own.name, replace(known, spec=spec, removed=True))
 
 
 def remember(name: str) -> None:
@@ -254,7 +260,7 @@ def name_of(spec: str) -> str:
     for own in listed().values():
         if own.spec == spec:
             return own.name
-    last = spec.partition("?")[0].rstrip("/").rpartition("/")[2]
+    last = masked(spec).partition("?")[0].rstrip("/").rpartition("/")[2]
     words = re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_")[:50] or "my-data"
     taken = {*VITPROFS, *everything()}
     # my-data, my-data-2, my-data-3, ...
@@ -277,7 +283,8 @@ def _write(own: OwnSet) -> None:
                 for name, one in every.items()
             }
             # Written under another name first: a reader, or a full disk, never sees half a file.
-            temporary = file.with_name(f".{FILE}.{os.getpid()}")
+            # Readable by its owner only: specs may have passwords.
+            temporary = home.private_file(file.with_name(f".{FILE}.{os.getpid()}"))
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             os.replace(temporary, file)
     except OSError as error:
