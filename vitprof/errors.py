@@ -52,6 +52,12 @@ class StoreAwayError(StoreError):
         self.why = why
 
 
+class StoreGoneError(StoreAwayError):
+    """The file of the run store was deleted or replaced while this program had it open: what is written
+    there now is in no store, and only a program that opens it anew can use it.
+    """
+
+
 class JobError(VitprofError):
     """A job that could not be started or ended in a way that its own exception does not explain."""
 

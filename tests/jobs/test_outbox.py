@@ -17,6 +17,7 @@ from tests.engine_fixtures import wait_until
 from tests.jobs.reported import ReportingJob
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
+from vitprof.errors import StoreGoneError
 from vitprof.jobs import outbox as outbox_module
 from vitprof.jobs import spool as spool_module
 from vitprof.jobs.finalise import settle_interrupted
@@ -229,6 +230,55 @@ def test_a_program_that_ends_first_leaves_it_to_the_next_one(
     settle_interrupted(store)
     assert (capsys.readouterr().err, repr(store.run(recording.id))) == ("", repr(run))
     assert PREFIX in path.name
+
+
+def other_store(store: RunStore) -> None:
+    """Puts an empty store in place of the store's file, as a restored backup."""
+    assert store.file is not None
+    backup = store.file.with_name("backup.sqlite")
+    with closing(RunStore(f"sqlite:///{backup}")):
+        pass
+    no_store(store)
+    os.replace(backup, store.file)
+
+
+def no_store(store: RunStore) -> None:
+    assert store.file is not None
+    for path in store.file.parent.glob(f"{store.file.name}*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"), [(no_store, "its file was deleted"), (other_store, "its file was replaced")]
+)
+def test_a_store_file_that_is_deleted_or_replaced_loses_nothing(
+    store: RunStore,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[RunStore], None],
+    why: str,
+) -> None:
+    def at(now: float) -> None:
+        if now == 3.0:
+            assert recording.outbox.wait(LIMIT_S)
+            change(store)
+
+    recording = Recording(store, 6.0, at)
+    recording.recorder.run()
+    with pytest.raises(StoreGoneError, match=f"{why.removeprefix('its file ')} while vitprof had"):
+        store.runs()
+    (path,) = spools(store)
+    said = f"the run store is unavailable ({why}): what it could not take is in {path} until vitprof starts again"
+    assert recording.recorder.leave() == said
+    with closing(RunStore(str(store._parsed))) as anew:
+        settle_interrupted(anew)
+        (run,) = anew.runs()
+        assert (run.status, run.error) == ("done", "")
+        assert anew.steps(run.id)["step"].tolist() == list(range(60))
+        assert run.summary is not None
+        assert run.summary.wall_s == pytest.approx(6.0)
+        assert why in run.notices[0]
+    assert "60 steps that waited for the run store" in capsys.readouterr().err
+    assert not spools(store)
 
 
 def test_the_writing_thread_has_ended_once_all_is_known_to_be_written(

@@ -199,7 +199,9 @@ class JobManager:
         if not job.ended.wait(timeout):
             return False
         give_up = job.over_s + (supervisor.LEAVE_AFTER_S if job.stop.is_set() else WAIT_FOR_STORE_S)
-        return job.outbox.wait(max(min(until, give_up) - time.monotonic(), 0.0)) or give_up <= until
+        if job.outbox.wait(max(min(until, give_up) - time.monotonic(), 0.0)):
+            return True
+        return job.outbox.is_gone or give_up <= until
 
     def why_away(self, run_id: int) -> str:
         """Returns why the store cannot take a run's data just now; "" where it can, or has all of them."""

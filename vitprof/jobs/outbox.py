@@ -14,7 +14,7 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series
-from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
+from vitprof.errors import StoreAwayError, StoreError, StoreGoneError, VitprofError, one_line
 from vitprof.jobs.spool import Spool
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
@@ -52,6 +52,10 @@ class Ending(NamedTuple):
     values: dict[str, Any]
     t_end_s: float
     """When it ended, on the run's clock."""
+
+
+KeptRun = tuple[NewRun, list[Chunk]]
+"""A run, and all chunks of it, of a store whose file is gone."""
 
 
 @dataclass
@@ -137,6 +141,8 @@ class Outbox:
         self._ending: Ending | None = None
         self._spool: Spool | None = None
         """The files of what waits while the store is unavailable; None while it is available."""
+        self._is_gone = False
+        """Whether the store's file was deleted or replaced: this program cannot use the store any more."""
         self._outages = Outages(since_s=clock())
         self._notices: list[str] = []
         """The run's own notices, to which those of outages are added."""
@@ -243,12 +249,19 @@ class Outbox:
         with self._changed:
             return "" if self._spool is None else self._outages.why
 
+    @property
+    def is_gone(self) -> bool:
+        """Returns whether the store's file was deleted or replaced: what waits, waits for the next program."""
+        with self._changed:
+            return self._is_gone
+
     def wait(self, within_s: float) -> bool:
-        """Waits up to `within_s` until all is written, and the writing thread has ended; returns whether
-        all is written."""
+        """Waits up to `within_s` until all is written, and the writing thread has ended, unless the store's
+        file is gone; returns whether all is written."""
         until_s = time.monotonic() + within_s
         with self._changed:
-            is_written = self._changed.wait_for(self._is_written, within_s)
+            self._changed.wait_for(lambda: self._is_written() or self._is_gone, within_s)
+            is_written = self._is_written()
             writer = self._writer
         if is_written and writer is not None:
             writer.join(max(0.0, until_s - time.monotonic()))
@@ -302,13 +315,24 @@ class Outbox:
             self._thread.start()
         self._changed.notify_all()
 
-    def _begin_outage(self, why: str) -> None:
+    def _begin_outage(self, why: str, kept: KeptRun | None = None) -> None:
+        """Begins to write what waits to files, too; `kept`: after the whole run as a file has it that is
+        gone."""
         self._outages.why = why
-        self._spool = Spool(self._store, self.run, why, new=self._new)
+        new, chunks = kept or (self._new, [])
+        self._spool = Spool(self._store, self.run, why, new=new)
+        for chunk in chunks:
+            self._spool.append(chunk.kind, chunk.data)
         self._keep(self._spool)
         self._changed.notify_all()
         if self._new is not None:
             self._on_news()
+
+    def _kept(self) -> KeptRun | None:
+        """Returns the run from the store's file that is gone; None where it cannot be had any more."""
+        with contextlib.suppress(StoreError, ValueError):
+            return self._store.kept_in_gone_file(self.run.id)
+        return None
 
     def _keep(self, spool: Spool, lost: dict[str, int] | None = None) -> None:
         """Writes to files all that the store may not have; counts rows without room in `lost`."""
@@ -431,7 +455,15 @@ class Outbox:
 
         An error that is not the store's, or that of a run's end, makes the run fail.
         """
+        is_news = isinstance(error, StoreGoneError) and not self.is_gone
+        kept = self._kept() if is_news else None
         with self._changed:
+            if is_news:
+                self._is_gone = True
+                if self._spool is not None:
+                    # it was begun for a store that would have the run
+                    self._spool.delete()
+                    self._spool = None
             failed = self._write or StoreWrite()
             waiting = self._waiting or StoreWrite()
             self._write = None
@@ -442,7 +474,7 @@ class Outbox:
                 self._waiting = StoreWrite(chunks, failed.values | waiting.values)
                 why = error.why if isinstance(error, StoreAwayError) else one_line(error)
                 if self._spool is None:
-                    self._begin_outage(why)
+                    self._begin_outage(why, kept)
                 self._outages.why = why
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._leaving, RETRY_S)

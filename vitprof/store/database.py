@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from vitprof.attempts import Attempt
-from vitprof.errors import ConfigError, StoreAwayError, StoreError, one_line
+from vitprof.errors import ConfigError, StoreAwayError, StoreError, StoreGoneError, one_line
 from vitprof.home import OLD_STORE_FILE, STORE_FILE, ensure_dir, home, private_file
 from vitprof.masking import masked
 from vitprof.program import install_command
@@ -326,6 +326,8 @@ class Database:
         self.refuses: Callable[[], str] = str
         """Returns why the current user may not change anything; "" where that is allowed."""
         self._engine: sa.Engine | None = None
+        self._opened: tuple[Path, os.stat_result] | None = None
+        """The file of an SQLite database that was opened and may be written, by its path from the root."""
         self._opening: Attempt[None] | None = None
         """The last time that somebody began to open it."""
         self._beginning = threading.Lock()
@@ -413,8 +415,11 @@ class Database:
         if self._engine.dialect.name == "sqlite" and not self.read_only:
             sa.event.listen(self._engine, "connect", _on_connect)
         server.limit_answers(self._engine)
+        self._opened = None
         try:
             self._open_tables()
+            if self.file is not None and not self.read_only:
+                self._opened = (self.file.absolute(), self.file.stat())
         except BaseException:
             self._engine.dispose()
             self._engine = None
@@ -467,13 +472,45 @@ class Database:
         if reason:
             raise StoreError(reason)
 
+    def _check_file(self) -> None:
+        """Raises `StoreGoneError` where the store's path does not lead to the file that was opened.
+
+        Sync programs and restored backups do so. SQLite goes on with the file that it has open, which
+        nobody else can see any more, without an error (https://sqlite.org/howtocorrupt.html, 2.5).
+        """
+        if self._opened is None:
+            return
+        path, opened = self._opened
+        try:
+            if os.path.samestat(path.stat(), opened):
+                return
+            what = "replaced"
+        except FileNotFoundError:
+            what = "deleted"
+        except OSError:
+            # its file system does not tell: the transaction will
+            return
+        raise StoreGoneError(
+            f"the file of the run store, {path}, was {what} while vitprof had it open; start vitprof again",
+            f"its file was {what}",
+        )
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
         """Yields a connection whose changes are committed at the end of the block, all or none.
 
         Raises `StoreError`; `StoreAwayError` where the database cannot be reached or does not answer, so
-        that the same may work later.
+        that the same may work later; `StoreGoneError` where its file is another one now.
         """
+        self._check_file()
+        with self._begun() as connection:
+            yield connection
+        # what was committed may be in a file that is gone
+        self._check_file()
+
+    @contextlib.contextmanager
+    def _begun(self) -> Iterator[sa.Connection]:
+        """Yields the connection of a transaction. Raises as it does, whatever became of the file."""
         if self._engine is None:
             raise StoreAwayError(f"the run store {self.url} is not open", "it is not open")
         try:

@@ -15,7 +15,7 @@ from vitprof.recording.columns import (
     LIVE_STATUSES,
 )
 from vitprof.store import database, stored_run
-from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks
+from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks, loaded
 from vitprof.store.database import (
     MAX_ID,
     in_parts,
@@ -227,6 +227,21 @@ class RunStore(stored_run.RunLists, SeriesStore, DeletedRuns):
         """
         row = self.row(sa.select(*stored_run.STORED), runs.c.id, run_id, _no_run(run_id))
         return stored_run.stored_run(row)
+
+    def kept_in_gone_file(self, run_id: int) -> tuple[NewRun, list[Chunk]] | None:
+        """Returns a run as the store's file has it that was deleted or replaced, while connections of
+        this program still have it open.
+
+        None where it is not there either, or none of them has. Raises `StoreError`.
+        """
+        rows = sa.select(series).where(series.c.run_id == run_id).order_by(series.c.chunk)
+        with self._begun() as db:
+            run = db.execute(sa.select(runs).where(runs.c.id == run_id)).mappings().one_or_none()
+            if run is None:
+                return None
+            chunks = [loaded(row.kind, row.bytes) for row in db.execute(rows)]
+        columns = {name: value for name, value in run.items() if name != "id"}
+        return NewRun(columns), chunks
 
     def check_values(self, run_id: int, values: Any) -> None:
         """Raises `ValueError` for columns, from a file, with which a run could not be read."""
