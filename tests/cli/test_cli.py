@@ -5,7 +5,8 @@ import os
 import shlex
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -314,13 +315,95 @@ def test_a_terminal_that_cannot_show_a_character(
     assert rb"50 \xb5s" in shown.getvalue()
 
 
+PRINTING = (
+    "--version",
+    "--help",
+    "runs --help",
+    "runs",
+    "runs --json",
+    "strategies",
+    "strategies --json",
+    "schema",
+    "datasets list",
+    "export 1",
+    "export 1 --format json",
+    "check 1 --max-idle 5%",
+)
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Makes standard output a full disk, or a pipe whose reader has ended."""
+    opened = []
+
+    def refuse(how: str) -> None:
+        if how == "full":
+            stream = open("/dev/full", "w")  # noqa: SIM115
+        else:
+            reading, writing = os.pipe()
+            os.close(reading)
+            stream = os.fdopen(writing, "w")
+        opened.append(stream)
+        monkeypatch.setattr(sys, "stdout", stream)
+
+    yield refuse
+    for stream in opened:
+        with suppress(OSError):
+            stream.close()
+
+
+@pytest.mark.parametrize("line", PRINTING)
+def test_a_full_disk_as_standard_output_is_one_line(
+    call: Call, refusing: Callable[[str], None], mine: RunStore, line: str
+) -> None:
+    add(mine)
+    refusing("full")
+    status, _, err = call(*line.split())
+    said = "vitprof: standard output cannot be written: No space left on device\n"
+    assert (status, err) == (2, said)
+
+
+@pytest.mark.parametrize("line", PRINTING)
+def test_a_reader_that_has_ended_is_no_error(
+    call: Call, refusing: Callable[[str], None], mine: RunStore, line: str
+) -> None:
+    add(mine)
+    refusing("pipe")
+    status, _, err = call(*line.split())
+    assert (status, err) == (141, "")
+
+
+def test_a_closed_standard_output_is_one_line(
+    call: Call, mine: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    said = "vitprof: standard output cannot be written: it is closed\n"
+    assert call("runs")[::2] == (2, said)
+
+
+def test_what_standard_error_does_not_take_changes_no_status(
+    call: Call, mine: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with suppress(OSError), open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        assert call("run", "--xyzzy")[0] == 2
+
+
 def test_a_reader_that_has_gone() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "vitprof", "strategies", "--json"]
     with os.fdopen(writing) as gone:
         ended = subprocess.run(command, check=False, stdout=gone, stderr=subprocess.PIPE, cwd=ROOT)
-    assert (ended.returncode, ended.stderr) == (1, b"")
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_a_full_disk_leaves_nothing_for_the_end_of_python() -> None:
+    command = [sys.executable, "-m", "vitprof", "strategies", "--json"]
+    with suppress(OSError), open("/dev/full", "w") as full:
+        ended = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, cwd=ROOT)
+    said = b"vitprof: standard output cannot be written: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (2, said)
 
 
 def test_ctrl_c_during_the_imports_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,32 @@ def test_a_login_that_nobody_can_use_is_said(monkeypatch: pytest.MonkeyPatch) ->
     assert (
         line == "vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'"
     )
+
+
+def test_a_thread_that_waits_for_a_file_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    source = """
+import os, signal, sys, threading, uvicorn
+from concurrent.futures import ThreadPoolExecutor
+from vitprof.ui import serve
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+os.mkfifo(sys.argv[1])
+ThreadPoolExecutor().submit(open, sys.argv[1])
+serve.LEAVE_WITHIN_S = 0.1
+serve.limit_end()
+signal.signal(signal.SIGTERM, serve._leave)
+uvicorn.run(app, port=0, log_level="critical")
+"""
+    command = [sys.executable, "-c", source, str(tmp_path / "fifo")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_server_that_hangs_as_it_closes_says_where_and_ends() -> None:

@@ -1,7 +1,8 @@
 """The command line. It uses the same engine and the same store as the dashboard.
 
-Exit status: 0 done, 1 the run (or a check of doctor) failed, 2 a bad value, 130 stopped by Ctrl-C,
-SIGTERM or SIGHUP; `watch` and `check` have their own. Errors are one line on standard error. With
+Exit status: 0 done, 1 the run (or a check of doctor) failed, 2 a bad value or a standard output that
+cannot be written, 130 stopped by Ctrl-C, SIGTERM or SIGHUP, 141 the reader of standard output has
+ended; `watch` and `check` have their own. Errors are one line on standard error. With
 `--json` standard output holds one JSON object and nothing else.
 """
 
@@ -71,6 +72,15 @@ app.command("metrics")(give_metrics)
 def main() -> None:
     """Runs the command that the arguments name, and ends the program with its exit status."""
     _prepare_streams()
+    with terminal.checked_streams():
+        try:
+            _run()
+            sys.stdout.flush()
+        except terminal.OutputError as error:
+            terminal.end_unprinted(error)
+
+
+def _run() -> None:
     called = program.keep_call(sys.argv[0])
     terminal.signals_interrupt()
     try:
@@ -98,12 +108,11 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    terminal.open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a character that the terminal cannot show is no failure
             stream.reconfigure(errors="backslashreplace")
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         terminal.out.width = terminal.PIPE_WIDTH
 
 

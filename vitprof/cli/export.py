@@ -118,7 +118,7 @@ def export(
         runs = [store.run(number) for number in run_ids]
         if output is None:
             cut = write(store, runs, _Terminal() if sys.stdout.isatty() else sys.stdout.buffer)
-            # raises here, where Typer handles it, if the reader has gone
+            # raises here, where it is handled, if it cannot be written
             sys.stdout.flush()
         else:
             with new_file(output) as file:

@@ -142,7 +142,6 @@ def watch(
             runner.finish()
         with contextlib.suppress(Exception):
             cleared.result(CLEARED_WITHIN_S)
-    terminal.drop_what_is_not_printed()
     raise SystemExit(_status(runner.returncode or 0))
 
 

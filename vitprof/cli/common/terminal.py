@@ -1,6 +1,7 @@
 """What all commands share: printing, checking output files, reading numbers, exit statuses, and signals."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO, cast
 
 import typer
 from rich.console import Console, RenderableType
@@ -26,7 +27,11 @@ RUN = "RUN"
 ID = "ID"
 EXIT_FAILED = 1
 EXIT_BAD_VALUE = 2
+EXIT_NOT_PRINTED = 2
+"""Standard output takes nothing. 1 would be an answer of `check`."""
 EXIT_STOPPED = 130
+EXIT_READER_GONE = 141
+"""The reader of standard output has ended, as `head` does: what a shell says of a program that SIGPIPE ended."""
 VERDICT_COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
 """Verdict -> colour of the word on the terminal."""
 PIPE_WIDTH = 400
@@ -167,15 +172,97 @@ def json_text(value: dict[str, Any]) -> str:
 
 def print_text(text: str) -> None:
     sys.stdout.write(text)
-    # raises here, where Typer handles it, if the reader has gone
+    # raises here, where it is handled, if it cannot be written
     sys.stdout.flush()
 
 
-def open_closed_streams() -> None:
-    """Opens standard output and standard error where whoever started this program has closed them."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+class OutputError(Exception):
+    """Standard output does not take what a command prints.
+
+    No `OSError`: Typer and rich end a program with status 1 for some of those.
+    """
+
+    def __init__(self, stream: Any, error: OSError) -> None:
+        super().__init__(error.strerror or str(error))
+        self.stream = stream
+        self.reader_has_gone = error.errno == errno.EPIPE
+
+
+class CheckedStream:
+    """A standard stream. Raises `OutputError` where it does not take what is written."""
+
+    def __init__(self, stream: Any, *, closed: bool = False) -> None:
+        """`closed`: whoever started this program has closed it; `stream` only stands in for it."""
+        self._stream = stream
+        self._closed = closed
+
+    def write(self, data: Any) -> int:
+        if self._closed and data:
+            self._refuse(OSError(errno.EBADF, "it is closed"))
+        try:
+            return int(self._stream.write(data))
+        except OSError as error:
+            self._refuse(error)
+            return len(data)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._refuse(error)
+
+    def _refuse(self, error: OSError) -> None:
+        raise OutputError(self._stream, error) from error
+
+    @property
+    def buffer(self) -> "CheckedStream":
+        return type(self)(self._stream.buffer, closed=self._closed)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class DroppingStream(CheckedStream):
+    """A standard error that drops what it cannot take: nothing can be said of that anywhere."""
+
+    def _refuse(self, error: OSError) -> None:
+        """Does nothing."""
+
+
+@contextlib.contextmanager
+def checked_streams() -> Iterator[None]:
+    """Makes standard output and standard error in the block a `CheckedStream` and a `DroppingStream`.
+
+    Opens them where whoever started this program has closed them.
+    """
+    out_before = sys.stdout
+    err_before = sys.stderr
+    with open(os.devnull, "w") as null:
+        # None where it is closed
+        is_closed = out_before is None
+        sys.stdout = cast(TextIO, CheckedStream(out_before or null, closed=is_closed))
+        sys.stderr = cast(TextIO, DroppingStream(err_before or null))
+        try:
+            yield
+        finally:
+            sys.stdout = out_before
+            sys.stderr = err_before
+            drop_what_is_not_printed()
+
+
+def end_unprinted(error: OutputError) -> NoReturn:
+    """Ends the program because standard output takes nothing more, with a line unless its reader has gone."""
+    with contextlib.suppress(OSError):
+        # What it still holds goes there when Python ends, which would else fail with a status of its own.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, error.stream.fileno())
+        os.close(null)
+    with out.capture():
+        # drops what rich still holds
+        pass
+    if error.reader_has_gone:
+        raise SystemExit(EXIT_READER_GONE)
+    complain(f"standard output cannot be written: {error}", EXIT_NOT_PRINTED)
 
 
 def drop_what_is_not_printed() -> None:
