@@ -5,12 +5,14 @@ import itertools
 import os
 import platform
 import shutil
+import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,7 +26,9 @@ from vitprof.experiments import trials
 from vitprof.experiments.cluster import controller, rounds
 from vitprof.experiments.cluster.controller import ClusterTournament
 from vitprof.experiments.cluster.engines import (
+    EngineGoneError,
     LostError,
+    RayHead,
     Task,
     _SubmititTask,
     open_engine,
@@ -87,6 +91,8 @@ class Here:
         self.given.append((number, node, tuple(keys)))
         return Done(self, tournament_id, number, keys, node)
 
+    def check(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -143,6 +149,43 @@ def test_a_round_that_is_lost_over_and_over_ends_it(store: RunStore) -> None:
     error = ClusterTournament(store, number, Here(lambda n, node: "gone")).run(lambda: False)
     assert error == "round 1 was lost 6 times; the last: gone"
     assert tournament(store, number).status == "paused"
+
+
+class Gone(Here):
+    """An engine that is gone after its first round was given to a node, which nobody hears of again."""
+
+    def check(self) -> None:
+        if self.given:
+            raise EngineGoneError("the head of the cluster is gone")
+
+    def start(self, tournament_id: int, number: int, keys: Sequence[str]) -> Task | None:
+        self.given.append((number, "a", tuple(keys)))
+        return Mock(result=Mock(return_value=None), cancel=Mock(side_effect=AssertionError))
+
+
+def test_an_engine_that_is_gone_pauses_it_at_once(store: RunStore) -> None:
+    number = made(store)
+    ended = ClusterTournament(store, number, Gone()).run(lambda: False)
+    assert ended == "the head of the cluster is gone"
+    now = TournamentView(store, number).state().tournament
+    assert (now.status, now.held, now.note) == ("paused", False, ended)
+    assert ClusterTournament(store, number, Here()).run(lambda: False) == ""
+    assert tournament(store, number).status == "done"
+
+
+def test_the_head_of_a_ray_cluster_is_gone_once_it_was_asked_often_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RayHead, "LOOK_EVERY_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        head = RayHead(f"127.0.0.1:{listening.getsockname()[1]}")
+        for _ in range(2 * RayHead.MOST_LOOKS):
+            head.look()
+        assert not head.is_gone
+    for _ in range(RayHead.MOST_LOOKS):
+        assert not head.is_gone
+        head.look()
+    assert head.is_gone
 
 
 def test_it_pauses_and_goes_on_with_what_is_left(store: RunStore) -> None:
@@ -240,6 +283,7 @@ def test_ray_writes_down_nothing_of_the_stores_password(
         nodes=lambda: [{"NodeID": "12345678", "Alive": True, "Resources": {"CPU": 2.0}}],
         remote=lambda function: SimpleNamespace(options=options),
         shutdown=lambda: None,
+        get_runtime_context=lambda: SimpleNamespace(gcs_address="127.0.0.1:1"),
     )
     strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
     monkeypatch.setitem(sys.modules, "ray", ray)

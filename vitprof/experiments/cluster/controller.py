@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from vitprof.analysis.tournament.recommend import can_be_fastest, undecided_words
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.errors import ConfigError, JobError, VitprofError, one_line
-from vitprof.experiments.cluster.engines import Engine, LostError, Task
+from vitprof.experiments.cluster.engines import Engine, EngineGoneError, LostError, Task
 from vitprof.experiments.cluster.rounds import is_done_on
 from vitprof.experiments.tournament.planning import plan
 from vitprof.experiments.tournament.tournament_view import TournamentView
@@ -53,6 +53,8 @@ class ClusterTournament:
         """Number of a round -> the task that runs it, and the keys of its settings."""
         self._lost: Counter[int] = Counter()
         """How often each round was lost."""
+        self._is_gone = False
+        """Whether the engine is gone, with the tasks."""
         self._reasons: dict[str, str] = {}
         """Key of a setting -> why a node could not run it."""
 
@@ -67,6 +69,7 @@ class ClusterTournament:
         try:
             status, note = self._run(stop, report)
         except VitprofError as failure:
+            self._is_gone = isinstance(failure, EngineGoneError)
             error = one_line(failure)
             note = error
         finally:
@@ -88,6 +91,7 @@ class ClusterTournament:
         for rounds in newest_runs(self._store, self._id).values():
             last = max([last, *rounds])
         while not stop():
+            self._engine.check()
             self._start(pending)
             pending[:0] = self._lost_ones()
             report()
@@ -148,14 +152,15 @@ class ClusterTournament:
 
     def _wait_for_the_last(self) -> None:
         until = time.monotonic() + ENDING_S
-        while self._tasks and time.monotonic() < until:
+        while self._tasks and not self._is_gone and time.monotonic() < until:
             try:
                 self._lost_ones()
             except VitprofError:
                 continue
             time.sleep(CLUSTER_EVERY_S)
         for number, (task, _) in self._tasks.items():
-            task.cancel()
+            if not self._is_gone:
+                task.cancel()
             interrupt_round(self._store, self._id, number, "the tournament was paused")
 
     def _nowhere(self) -> dict[str, str]:

@@ -6,12 +6,14 @@ The address of the store may have a password, so it goes another way: to Ray's w
 of the task, which is in memory alone, to submitit's in a file that only this user reads.
 """
 
+import atexit
 import contextlib
 import json
 import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +24,7 @@ from typing import Any, Protocol
 import psutil
 
 from vitprof import home
+from vitprof.attempts import Attempt
 from vitprof.errors import ConfigError, JobError, VitprofError, one_line
 from vitprof.experiments.cluster.rounds import run_round, run_round_of_file
 from vitprof.masking import masked
@@ -30,12 +33,22 @@ PASSED_ON = ("VITPROF_HOME", "VITPROF_DATA_ROOTS", "PYTHONPATH")
 """Variables that tasks get where their node does not set them."""
 PASSED_IN_SECRET = ("VITPROF_DB",)
 """Those of them that may have a password."""
+NODES_WITHIN_S = 5.0
+"""How long (s) the head of a Ray cluster may take to name its nodes."""
+CLOSE_WITHIN_S = 5.0
+"""How long (s) Ray may take to let go of a cluster whose head is gone."""
 CHECK_S = 30.0
 """How long (s) Slurm may take to say whether it knows a job."""
 
 
 class LostError(JobError):
     """Raised where a task ended without a result: its node is gone, or it was pre-empted."""
+
+
+class EngineGoneError(JobError):
+    """Raised where the engine is gone: nothing more can be given to it, and its tasks can be neither
+    waited for nor cancelled.
+    """
 
 
 class Task(Protocol):
@@ -53,6 +66,9 @@ class Engine(Protocol):
 
     def start(self, tournament_id: int, number: int, keys: Sequence[str]) -> Task | None:
         """Gives a round to a node; returns None where none is free. Raises `JobError`."""
+
+    def check(self) -> None:
+        """Raises `EngineGoneError` where the engine is gone."""
 
     def close(self) -> None:
         """Lets go of the engine."""
@@ -96,6 +112,43 @@ def _missing(package: str, extra: str) -> ConfigError:
     )
 
 
+class RayHead:
+    """The process of a Ray cluster that knows its nodes, by its address.
+
+    Once it is gone Ray ends the programs that use it, after a minute and without an error in Python
+    (`gcs_rpc_server_reconnect_timeout_s` is 60): whoever has something left to say must notice first.
+    """
+
+    LOOK_EVERY_S = 2.0
+    CONNECT_WITHIN_S = 1.0
+    MOST_LOOKS = 15
+    """Looks in which it does not answer, until it is gone: 30 to 45 s. One that is started again is back by then."""
+
+    def __init__(self, address: str) -> None:
+        """`address`: HOST:PORT."""
+        self.address = address
+        self.is_gone = False
+        self._unanswered = 0
+        self._look_at_s = 0.0
+
+    def look(self) -> None:
+        """Looks whether it is gone, at most every `LOOK_EVERY_S`."""
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + self.LOOK_EVERY_S
+        self._unanswered = 0 if self._answers() else self._unanswered + 1
+        self.is_gone = self._unanswered >= self.MOST_LOOKS
+
+    def _answers(self) -> bool:
+        host, _, port = self.address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), self.CONNECT_WITHIN_S).close()
+        except (OSError, ValueError):
+            return False
+        return True
+
+
 class RayEngine:
     """The nodes of a Ray cluster: the one at an address, or a new one of this machine alone."""
 
@@ -121,6 +174,11 @@ class RayEngine:
         except Exception as error:  # of many kinds
             problem = f"Ray cannot be reached at {where or 'this machine'}"
             raise JobError(f"{problem}: {one_line(error)}") from error
+        # a program outside of the cluster reaches it by an address of its own
+        outside = address.removeprefix("ray://") if address.startswith("ray://") else ""
+        self._head = RayHead(outside or self._ray.get_runtime_context().gcs_address)
+        self._asked_nodes: Attempt[list[dict[str, Any]]] | None = None
+        """A question for the nodes that was not answered in time."""
 
     def start(self, tournament_id: int, number: int, keys: Sequence[str]) -> Task | None:
         self._in_use = {node: task for node, task in self._in_use.items() if task.runs}
@@ -147,14 +205,36 @@ class RayEngine:
         """Returns what Ray says of a node that no task of ours runs on; None where there is none."""
         if len(self._in_use) >= self._most:
             return None
-        for node in self._ray.nodes():
+        for node in self._nodes():
             computes = node["Alive"] and node["Resources"].get("CPU")
             if computes and node["NodeID"] not in self._in_use:
                 return dict(node)
         return None
 
+    def _nodes(self) -> list[dict[str, Any]]:
+        """Returns what Ray says of the nodes; nothing while it does not answer."""
+        asked = self._asked_nodes or Attempt(self._ray.nodes, "vitprof-ray-nodes")
+        self._asked_nodes = asked
+        try:
+            nodes = asked.result(NODES_WITHIN_S)
+        except TimeoutError:
+            return []
+        self._asked_nodes = None
+        return nodes
+
+    def check(self) -> None:
+        self._head.look()
+        if self._head.is_gone:
+            raise EngineGoneError(f"the head of the Ray cluster, {self._head.address}, is gone")
+
     def close(self) -> None:
-        self._ray.shutdown()
+        if not self._head.is_gone:
+            self._ray.shutdown()
+            return
+        # it may wait for the head until Ray ends this program, which has still to say how to go on
+        atexit.unregister(self._ray.shutdown)
+        with contextlib.suppress(TimeoutError):
+            Attempt(self._ray.shutdown, "vitprof-ray-shutdown").result(CLOSE_WITHIN_S)
 
 
 class _RayTask:
@@ -226,6 +306,9 @@ class SubmititEngine:
             raise JobError(f"the job was not taken: {one_line(error)}") from error
         self._running.append(_SubmititTask(job))
         return self._running[-1]
+
+    def check(self) -> None:
+        """Does nothing: a job that is gone is lost, and so is each one after it."""
 
     def close(self) -> None:
         for task in self._running:
