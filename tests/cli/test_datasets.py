@@ -40,6 +40,7 @@ def test_a_set_is_added_trained_on_listed_and_removed(
         ("datasets add digits folder:/", "vitprof has a data set of its own with this name"),
         ("datasets remove x", "you have no such data set; you have none"),
         ("run --dataset folder:/nowhere", "/nowhere does not exist"),
+        ("datasets add x folder:s3://me:***@h/x", "give the secret in place of ***"),
     ],
 )
 def test_a_wrong_one_is_one_line(call: Call, given: str, words: str) -> None:

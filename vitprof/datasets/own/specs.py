@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from vitprof.errors import ConfigError
 from vitprof.forms import FORMS
+from vitprof.masking import MASKED
 from vitprof.program import program
 
 SYNTAX: dict[str, str] = {
@@ -87,6 +88,8 @@ def parse(text: str) -> Spec:
         how = SYNTAX.get(kind, f"{kind}:FOLDER")
         raise wrong(text, f"its path is missing; write {how}")
     if is_remote(path):
+        if MASKED in path:
+            raise wrong(text, f"give the secret in place of {MASKED}")
         if kind != "folder":
             raise wrong(
                 text,
