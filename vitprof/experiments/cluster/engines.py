@@ -174,9 +174,12 @@ class RayEngine:
         except Exception as error:  # of many kinds
             problem = f"Ray cannot be reached at {where or 'this machine'}"
             raise JobError(f"{problem}: {one_line(error)}") from error
-        # a program outside of the cluster reaches it by an address of its own
-        outside = address.removeprefix("ray://") if address.startswith("ray://") else ""
-        self._head = RayHead(outside or self._ray.get_runtime_context().gcs_address)
+        if where is not None and where.startswith("ray://"):
+            # a program outside of the cluster reaches it by an address of its own
+            head = where.removeprefix("ray://")
+        else:
+            head = self._ray.get_runtime_context().gcs_address
+        self._head = RayHead(head)
         self._asked_nodes: Attempt[list[dict[str, Any]]] | None = None
         """A question for the nodes that was not answered in time."""
 
