@@ -32,6 +32,9 @@ class Form:
     `vitprof.config.parts` names."""
     needs_torch: bool = False
     """Whether its module brings PyTorch, which the dashboard's process never imports."""
+    names_files: bool = False
+    """Whether its library opens files that the samples or an index name, past our gate: a page reads
+    none of it."""
 
 
 FORMS: dict[str, Form] = {
@@ -42,11 +45,17 @@ FORMS: dict[str, Form] = {
     "lmdb": Form("LMDB", "lmdb"),
     "webdataset": Form("WebDataset's shards", "tarfile", order="WebDataset"),
     "parquet": Form("Parquet", "pyarrow", job=True),
-    "arrow": Form("Arrow of Hugging Face's datasets", "datasets"),
-    "lance": Form("Lance", "lance"),
-    "litdata": Form("LitData's chunks", "litdata", order="LitData", needs_torch=True),
+    "arrow": Form("Arrow of Hugging Face's datasets", "datasets", names_files=True),
+    "lance": Form("Lance", "lance", names_files=True),
+    "litdata": Form(
+        "LitData's chunks", "litdata", order="LitData", needs_torch=True, names_files=True
+    ),
     "mosaicml": Form(
-        "MosaicML Streaming's shards", "streaming", order="Streaming", needs_torch=True
+        "MosaicML Streaming's shards",
+        "streaming",
+        order="Streaming",
+        needs_torch=True,
+        names_files=True,
     ),
 }
 

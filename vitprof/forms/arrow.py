@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitprof.forms.contract import Found, Names, Refuse
+from vitprof.forms.gate import Gate
 
 FILE = "samples.arrow"
 
@@ -55,7 +56,7 @@ class Reader:
         self._samples = None
 
 
-def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
+def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> Found:
     """Returns the samples that `save_to_disk` of Hugging Face's datasets wrote, or that
     `load_dataset` reads from a folder.
     """
@@ -90,7 +91,7 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
         for split, part in raw.items()
         for at, value in enumerate(part[label])
     ]
-    return Found(samples, lambda key: encoded(raw[key[0]][key[1]][image]))
+    return Found(samples, lambda key: encoded(raw[key[0]][key[1]][image], folder, gate))
 
 
 @contextmanager

@@ -67,7 +67,7 @@ Refuse = Callable[[str], NoReturn]
 
 @dataclass(frozen=True)
 class Found:
-    """The samples in a file of the user's own, as `find(path, options, refuse)` of a form returns
+    """The samples in a file of the user's own, as `find(path, options, refuse, gate)` of a form returns
     them.
     """
 

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.forms.contract import TEST_SPLITS, Found, Refuse, Unreadable
+from vitprof.forms.gate import Gate, is_special
 
-READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
+READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""Without O_NONBLOCK, opening a pipe waits for somebody who writes."""
 
 
 def write_file(path: str, content: bytes | memoryview) -> None:
@@ -70,28 +72,19 @@ def read_rows(paths: Sequence[str], numbers: Sequence[int], rows: NDArray[np.uin
 # Image files of the user's own.
 
 
-def images_below(top: Path) -> Iterator[Path]:
-    """Yields the image files below a folder, in order. Links are followed, each folder once."""
+def images_below(top: Path, gate: Gate) -> Iterator[Path]:
+    """Yields what has the name of an image file below a folder, in order. Links are followed, each
+    folder once. A link that leads nowhere is an image that cannot be read.
+    """
     from vitprof.forms.image_files import SUFFIXES
 
-    seen: set[str] = set()
-    for root, below, files in os.walk(top, followlinks=True):
-        real = os.path.realpath(root)
-        below.sort()
-        if real in seen:
-            # A link back to a folder above would otherwise be followed for ever.
-            below.clear()
-            continue
-        seen.add(real)
-        yield from (
-            Path(root, name) for name in sorted(files) if Path(name).suffix.lower() in SUFFIXES
-        )
+    for path in gate.files_below(top):
+        if path.suffix.lower() in SUFFIXES:
+            yield path
 
 
-def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
+def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> Found:
     """Returns the image files below a folder for each class."""
-    from vitprof.forms.tables import bytes_of
-
     top = Path(path)
     if not top.is_dir():
         refuse(f"{top} is not a folder")
@@ -101,20 +94,32 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
         parts = [(name, top / name) for name in splits]
     samples: list[tuple[str, str, Path]] = []
     notes: list[str] = []
+    special = 0
     for split, root in parts:
-        folders = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        folders = sorted(
+            entry.name
+            for entry in os.scandir(root)
+            # Not entry.is_dir, which raises an error for a link in a circle.
+            if os.path.isdir(entry.path) and gate.is_inside(entry.path)
+        )
         if not folders:
             refuse(f"{root} has no folders, one for the images of each class, as {root}/cat")
         for name in folders:
-            images = list(images_below(root / name))
+            named = list(images_below(root / name, gate))
+            images = [
+                image for image in named if not gate.is_inside(image) or not is_special(image)
+            ]
+            special += len(named) - len(images)
             samples += [(split, name, image) for image in images]
             if not images:
                 notes.append(f"{root / name} has no image: no class")
-    real = top.resolve()
-    out = sum(not image.resolve().is_relative_to(real) for _, _, image in samples)
+    if special:
+        notes.append(f"{special:,} named as images are no files, but pipes or devices: left out")
+    here = Gate((Path(os.path.realpath(top)),))
+    out = sum(not here.is_inside(image) for _, _, image in samples)
     if out:
         notes.append(f"{links(out)} out of {top}: followed")
-    return Found(samples, bytes_of, notes, in_place=True)
+    return Found(samples, gate.read, notes, in_place=True)
 
 
 def links(n: int) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.forms.contract import Found, Names, Refuse, Unreadable
+from vitprof.forms.gate import Gate
 
 FILE = "data.mdb"
 KEY = b"%08d %02d"
@@ -216,7 +217,7 @@ UNNAMED = "0"
 """Label of a key without a class."""
 
 
-def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
+def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> Found:
     """Returns the samples of an LMDB whose values are image files; a key CLASS/NAME gives the
     label.
     """
@@ -236,18 +237,32 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
         refuse(f"LMDB cannot open it ({type(error).__name__}: {error})")
     samples: list[tuple[str, str, bytes]] = []
     others = 0
-    with store.begin(buffers=True) as transaction:
-        for key, value in transaction.cursor():
-            if suffix(bytes(value[:MAGIC_BYTES])):
-                name = bytes(key)
-                label = name.rpartition(b"/")[0].decode("utf-8", "replace") or UNNAMED
-                samples.append(("", label, name))
-            else:
-                others += 1
+    try:
+        with store.begin(buffers=True) as transaction:
+            # Pages of a damaged file may lead in a circle.
+            most = transaction.stat()["entries"]
+            for key, value in transaction.cursor():
+                gate.alive()
+                if len(samples) + others >= most:
+                    raise lmdb.CorruptedError("it has more values than it says")
+                # The last byte, too: what is not in the file ends the process here, and not in a job.
+                _ = bytes(value[-1:])
+                if suffix(bytes(value[:MAGIC_BYTES])):
+                    name = bytes(key)
+                    label = name.rpartition(b"/")[0].decode("utf-8", "replace") or UNNAMED
+                    samples.append(("", label, name))
+                else:
+                    others += 1
+    except lmdb.Error as error:
+        store.close()
+        refuse(f"it is damaged ({type(error).__name__}: {error})")
 
     def read(key: bytes) -> bytes:
-        with store.begin() as transaction:
-            return bytes(transaction.get(key) or b"")
+        try:
+            with store.begin() as transaction:
+                return bytes(transaction.get(key) or b"")
+        except lmdb.Error as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
 
     notes = []
     if others:

@@ -9,6 +9,7 @@ import pyarrow
 from pyarrow import parquet
 
 from vitprof.forms.contract import Found, Names, Refuse
+from vitprof.forms.gate import Gate
 
 FILE = "samples.parquet"
 GROUP_BYTES = 1 << 18
@@ -100,12 +101,13 @@ IMAGE = ("image", "bytes")
 """Usual names of a column of images' bytes."""
 
 
-def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
+def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> Found:
     """Returns the samples of a table of images' bytes, or of paths of image files where it has no
     column of bytes.
     """
     from vitprof.forms.tables import LABEL, PATH, cells_found, column, encoded, paths_in
 
+    top = Path(path).parent
     file = parquet.ParquetFile(path)
     names = file.schema_arrow.names
     label = column("label", LABEL, names, options, refuse)
@@ -114,10 +116,13 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
         paths = column("path", PATH, names, options, refuse)
         table = file.read(columns=[paths, label])
         rows = zip(table[paths].to_pylist(), table[label].to_pylist(), strict=True)
-        return paths_in(Path(path).parent, rows)
+        return paths_in(top, rows, gate)
     image = column("image", IMAGE, names, options, refuse)
     labels = file.read(columns=[label])[label].to_pylist()
     groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    if sum(groups) != len(labels):
+        # Before a key for each is made: a damaged file may say any number.
+        refuse(f"it is damaged: it has {len(labels):,} labels, and says {sum(groups):,} rows")
     keys = [(group, row) for group, rows in enumerate(groups) for row in range(rows)]
     held: tuple[int, list[Any]] = (-1, [])
     reading = threading.Lock()
@@ -131,6 +136,6 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
                 # Keys are requested in order, so one row group in memory is enough.
                 held = (group, file.read_row_group(group, columns=[image])[image].to_pylist())
             cells = held[1]
-        return encoded(cells[row])
+        return encoded(cells[row], top, gate)
 
     return cells_found(zip(keys, labels, strict=True), read)

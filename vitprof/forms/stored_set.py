@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from vitprof.forms.contract import Found, Names, Reader, Refuse
-from vitprof.forms.description import Description, description_of, part_of
+from vitprof.forms.description import DESCRIPTION, Description, description_of, part_of
+from vitprof.forms.gate import Gate
 from vitprof.forms.values import from_bytes
 
 IMAGES = ("file", "image")
@@ -37,14 +38,36 @@ class Parts:
         self._opened = {}
 
 
-def found_in(folder: Path, reader: type[Reader], refuse: Refuse) -> Found:
+def _checked(folder: Path, refuse: Refuse) -> Description:
+    """Returns what a folder says of its samples. Its names become names of files in some forms: what
+    would lead to another folder is refused.
+    """
+    try:
+        said = description_of(folder)
+    except (ValueError, TypeError, RecursionError):
+        refuse(f"its {DESCRIPTION} is not as `convert` writes it")
+    if said is None:
+        refuse("it holds no samples that `convert` stored")
+    counts = (said.n, said.part, said.at)
+    texts = (said.kinds, said.names)
+    is_whole = all(type(count) is int for count in counts) and said.n >= 0 and said.part > 0
+    are_texts = all(isinstance(each, list) for each in texts) and all(
+        isinstance(text, str) for each in texts for text in each
+    )
+    if not is_whole or not are_texts or len(said.kinds) != len(said.names):
+        refuse(f"its {DESCRIPTION} is not as `convert` writes it")
+    for name in said.names:
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            refuse(f"its {DESCRIPTION} names {name!r}, which is no name of a value")
+    return said
+
+
+def found_in(folder: Path, reader: type[Reader], refuse: Refuse, gate: Gate) -> Found:
     """Returns the samples in a folder that holds stored ones. Their labels are read now.
 
     Raises what `refuse` does where they are no images with labels.
     """
-    description = description_of(folder)
-    if description is None:
-        refuse("it holds no samples that `convert` stored")
+    description = _checked(folder, refuse)
     kinds = [kind.partition(" ")[0] for kind in description.kinds]
     images = [at for at, kind in enumerate(kinds) if kind in IMAGES]
     labels = [at for at, kind in enumerate(kinds) if kind in LABELS]
@@ -64,7 +87,12 @@ def found_in(folder: Path, reader: type[Reader], refuse: Refuse) -> Found:
         return file.getvalue()
 
     def class_of(index: int) -> str:
+        gate.alive()
         return str(from_bytes(description.kinds[label], parts.read(index)[label]))
 
-    samples = [("", class_of(index), index) for index in range(description.n)]
+    try:
+        samples = [("", class_of(index), index) for index in range(description.n)]
+    except (LookupError, TypeError, OverflowError):
+        # What a form's reader stumbles over, as files and description do not fit.
+        refuse(f"what it holds is not what its {DESCRIPTION} says, or it is damaged")
     return Found(samples, read, opened=parts)

@@ -1,10 +1,12 @@
 """Tables of a user's own: which columns have what, and samples by the paths of their files."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vitprof.forms.contract import Found, Refuse
+from vitprof.forms.gate import Gate
 
 PATH = ("path", "file", "filename", "image", "image_path")
 """Usual names of a column of paths, the likeliest first."""
@@ -44,29 +46,31 @@ def with_labels(rows: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, str]],
     return kept, [f"{rows_left} without a path or a label: left out"]
 
 
-def paths_in(top: Path, rows: Iterable[tuple[Any, Any]]) -> Found:
+def paths_in(top: Path, rows: Iterable[tuple[Any, Any]], gate: Gate) -> Found:
     """Returns the image files of a table's rows (path, label); paths are relative to `top`."""
     labelled, notes = with_labels(rows)
-    samples = [("", label, top / path) for path, label in labelled]
-    missing = {path for _, _, path in samples if not path.is_file()}
+    samples = []
+    missing = set()
+    for text, label in labelled:
+        gate.alive()
+        path = top / str(text)
+        samples.append(("", label, path))
+        # Of one that may not be read it is not even told whether it is there.
+        if gate.is_inside(path) and not os.path.isfile(path):
+            missing.add(path)
     samples = [sample for sample in samples if sample[2] not in missing]
     if missing:
         files = "1 file" if len(missing) == 1 else f"{len(missing):,} files"
         notes.append(f"{files} missing, the first: {min(missing)}")
-    return Found(samples, bytes_of, notes, in_place=True)
+    return Found(samples, gate.read, notes, in_place=True)
 
 
-def bytes_of(path: Any) -> bytes:
-    """Returns what is in a file."""
-    return Path(path).read_bytes()
-
-
-def encoded(value: Any) -> bytes:
+def encoded(value: Any, top: Path, gate: Gate) -> bytes:
     """Returns the bytes of an image file from a cell: bytes, or the struct of Hugging Face's Image
-    feature.
+    feature, which may name a file instead, from the folder `top` on.
     """
     if isinstance(value, dict):
-        value = value.get("bytes") or bytes_of(value["path"])
+        value = value.get("bytes") or gate.read(top / str(value.get("path")))
     if not isinstance(value, bytes):
         raise ValueError(f"it holds {type(value).__name__}, not the bytes of an image file")
     return value

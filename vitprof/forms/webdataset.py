@@ -5,6 +5,7 @@ slow drives and networks, but in another order.
 """
 
 import io
+import itertools
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.forms.contract import Found, Names, Refuse, Unreadable
+from vitprof.forms.gate import Gate
 
 SHARD = 10_000
 """Samples in a shard: about 1 GB of photos, as WebDataset's documentation advises."""
@@ -91,35 +93,40 @@ class Reader:
 
 # Shards of the user's own.
 
-BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+BRACES = re.compile(r"\{(\d{1,18})\.\.(\d{1,18})\}")
 """A range of numbers in a pattern, such as {0000..0009}."""
 MOST_SHARDS = 100_000
 """A pattern of more is taken for a slip: listing it would fill the memory."""
+MOST_LABEL_BYTES = 1 << 20
+"""Of a member that says a label. It is read whole, and a header may say any size."""
 
 
 def shards_of(pattern: str, refuse: Refuse) -> list[str]:
     """Returns the paths that `shard-{0000..0009}.tar` names, or the tar files of a folder."""
-    if os.path.isdir(pattern):
-        return sorted(str(path) for path in Path(pattern).glob("*.tar"))
-    braces = BRACES.search(pattern)
-    if braces is None:
-        return [pattern]
-    ranges = BRACES.findall(pattern)
+    # Text, first and last number, text, first and last number, text ...
+    texts = BRACES.split(pattern)
+    ranges = list(zip(texts[1::3], texts[2::3], strict=True))
+    for first, last in ranges:
+        if int(last) < int(first):
+            refuse(f"{{{first}..{last}}} counts down; write {{{last}..{first}}}")
     n_shards = math.prod(int(last) - int(first) + 1 for first, last in ranges)
     if n_shards > MOST_SHARDS:
         refuse(f"it names more than {MOST_SHARDS:,} shards")
-    first, last = braces.groups()
-    before = pattern[: braces.start()]
-    after = pattern[braces.end() :]
+    # As many digits as the range was written with.
+    numbers = [
+        [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)] for first, last in ranges
+    ]
     shards = []
-    for n in range(int(first), int(last) + 1):
-        # As many digits as the range was written with.
-        number = f"{n:0{len(first)}}"
-        shards += shards_of(f"{before}{number}{after}", refuse)
+    for chosen in itertools.product(*numbers):
+        path = "".join(map("".join, zip(texts[::3], [*chosen, ""], strict=True)))
+        if os.path.isdir(path):
+            shards += sorted(str(shard) for shard in Path(path).glob("*.tar"))
+        else:
+            shards.append(path)
     return shards
 
 
-def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
+def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> Found:
     """Returns the samples of tar shards as WebDataset writes them: the members of a sample follow
     each other.
 
@@ -127,13 +134,15 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
     `.json`. Samples are read from the shards by their offset, so the shards must not be compressed.
     """
     shards = shards_of(path, refuse)
-    missing = [shard for shard in shards if not os.path.isfile(shard)]
+    missing = [shard for shard in shards if not os.path.exists(shard)]
     if missing:
         refuse(f"{missing[0]} does not exist ({len(shards)} shards are named)")
     samples: list[tuple[str, str, tuple[str, int, int]]] = []
     unlabelled = 0
     try:
-        found = [sample for shard in shards for sample in samples_of(shard)]
+        for shard in shards:
+            gate.admit(shard)
+        found = [sample for shard in shards for sample in samples_of(shard, gate)]
     except tarfile.TarError as error:
         refuse(f"it cannot be read ({type(error).__name__}: {error})")
     for sample in found:
@@ -156,17 +165,23 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
     return Found(samples, read, notes)
 
 
-def samples_of(shard: str) -> Iterator[dict[str, Any]]:
+def samples_of(shard: str, gate: Gate) -> Iterator[dict[str, Any]]:
     """Yields the samples of a tar file: "image" (shard, offset, bytes) and "label", as far as they
-    have them.
+    have them. Members that are links are none.
     """
     from vitprof.forms.image_files import SUFFIXES
 
+    n_bytes = os.path.getsize(shard)
     with tarfile.open(shard, "r:") as file:
         sample: dict[str, Any] = {}
         before = ""
         for member in file:
-            if not member.isfile():
+            gate.alive()
+            if member.size < 0:
+                # The next member would be looked for in front of it, again and again.
+                raise ValueError(f"a member has {member.size:,} bytes")
+            is_whole = member.offset_data + member.size <= n_bytes
+            if not member.isfile() or member.issparse() or not is_whole:
                 continue
             kind = member.name.rpartition("/")[2].partition(".")[2]
             stem = member.name[: len(member.name) - len(kind)]
@@ -176,17 +191,24 @@ def samples_of(shard: str) -> Iterator[dict[str, Any]]:
                 before = stem
             if f".{kind.lower()}" in SUFFIXES:
                 sample["image"] = (shard, member.offset_data, member.size)
-            elif kind in ("cls", "json"):
+            elif kind in ("cls", "json") and member.size <= MOST_LABEL_BYTES:
                 content = file.extractfile(member)
-                if content is not None:
-                    sample["label"] = label_of(kind, content.read().decode())
+                label = label_of(kind, content.read()) if content is not None else ""
+                if label:
+                    sample["label"] = label
         yield sample
 
 
-def label_of(kind: str, text: str) -> str:
+def label_of(kind: str, data: bytes) -> str:
     """Returns the label in a `.cls` member, which is the label, or in a `.json` member, which has
-    it.
+    it; "" where there is none.
     """
-    if kind == "cls":
-        return text.strip()
-    return str(json.loads(text).get("label", ""))
+    try:
+        text = data.decode()
+        if kind == "cls":
+            return text.strip()
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        # No text, no JSON, or nested deeper than Python reads.
+        return ""
+    return str(said.get("label", "")) if isinstance(said, dict) else ""

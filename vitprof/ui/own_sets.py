@@ -7,7 +7,8 @@ import streamlit as st
 from vitprof import errors
 from vitprof.datasets import catalog
 from vitprof.datasets.own import registry, specs
-from vitprof.datasets.own.look import absolute, look
+from vitprof.datasets.own.look import look
+from vitprof.datasets.own.specs import absolute
 from vitprof.ui import texts, widgets
 
 CHOSEN = "data set that was added"

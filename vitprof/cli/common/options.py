@@ -121,7 +121,8 @@ def data_set(name_or_spec: str) -> str:
     """
     if ":" not in name_or_spec:
         return name_or_spec
-    from vitprof.datasets.own.look import absolute, look
+    from vitprof.datasets.own.look import look
+    from vitprof.datasets.own.specs import absolute
 
     name = registry.name_of(absolute(name_or_spec))
     if name not in registry.listed():

@@ -6,10 +6,11 @@ from vitprof import errors
 from vitprof.datasets.own.listing import Listing, listing_of
 from vitprof.datasets.own.specs import Spec, function_of, wrong
 from vitprof.forms.contract import Found
+from vitprof.forms.gate import Gate
 from vitprof.forms.image_files import png_of
 
 
-def python_set(text: str, spec: Spec) -> Listing:
+def python_set(text: str, spec: Spec, gate: Gate) -> Listing:
     """Calls a user's function, which returns a map-style data set of (image, label)."""
     name = spec.options["function"]
     try:
@@ -36,7 +37,7 @@ def python_set(text: str, spec: Spec) -> Listing:
     if labels is None:
         labels = [made[at][1] for at in range(len(made))]
     samples = [("", str(_plain(label)), at) for at, label in enumerate(labels)]
-    return listing_of(Found(samples, lambda at: png_of(made[at][0]), notes))
+    return listing_of(Found(samples, lambda at: png_of(made[at][0]), notes), gate)
 
 
 def _plain(label: Any) -> Any:

@@ -163,9 +163,9 @@ def _put(listing: Listing, sample: ListedSample, path: Path) -> None:
             if not kind or image.mode[0] in "IF":
                 converted = png_of(eight_bits(image))
                 kind = ".png"
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except Exception:  # decoders raise whatever they stumble over
         # Reading it as a sample says what is wrong with it.
-        pass
+        kind = ".jpg"
     target = path.with_name(path.name + kind)
     with files.writing(target):
         if data is None and converted is None:

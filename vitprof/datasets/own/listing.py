@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from vitprof.forms.contract import TEST_SPLITS, Found
+from vitprof.forms.folder import links
+from vitprof.forms.gate import Gate
 
 HELD_OUT = 10
 """Where a set has no test split: each tenth sample of a class is one."""
@@ -45,29 +47,35 @@ class Listing:
             self.opened.close()
 
 
-def listing_of(found: Found) -> Listing:
+def listing_of(found: Found, gate: Gate) -> Listing:
     """Returns samples with their labels as numbers, in order: of numbers if all labels are, else of
-    the alphabet.
+    the alphabet. Files that may not be read are left out.
 
     Samples of the splits "train" and the first of `TEST_SPLITS` are taken. Where there are not
     both, all are, and each tenth of a class is for testing.
     """
     notes = list(found.notes)
-    classes = _in_order({label for _, label, _ in found.samples})
+    listed = found.samples
+    if found.in_place:
+        listed = [sample for sample in listed if gate.is_inside(sample[2])]
+    classes = _in_order({label for _, label, _ in listed})
     number = {name: at for at, name in enumerate(classes)}
-    splits = {split for split, _, _ in found.samples}
+    splits = {split for split, _, _ in listed}
     test = None
     if "train" in splits:
         test = next((name for name in TEST_SPLITS if name in splits), None)
     if test:
         samples = [
             ListedSample(split == "train", number[label], key)
-            for split, label, key in found.samples
+            for split, label, key in listed
             if split in ("train", test)
         ]
     else:
-        samples = _divided((number[label], key) for _, label, key in found.samples)
+        samples = _divided((number[label], key) for _, label, key in listed)
         notes.append("each tenth sample of a class is kept for testing: it has no test split")
+    left = len(found.samples) - len(listed)
+    if left:
+        notes.append(f"{links(left)} out of the folders that may be read: left out")
     return Listing(samples, classes, found.read, found.in_place, notes, found.opened, found.threads)
 
 

@@ -52,13 +52,15 @@ def look(
     allowed: Sequence[Path] | None = None,
     progress: Callable[[float, str], object] = lambda done, words: None,
     stop: Callable[[], bool] = lambda: False,
+    alive: Callable[[], None] = lambda: None,
 ) -> LookReport:
-    """Opens samples of what `text` names, which gets the name `name`.
+    """Opens samples of what `text` names, which gets the name `name`. `alive` is called as they are
+    listed.
 
     Raises `ConfigError` and `JobStopped`.
     """
     progress(0.0, f"listing {masked(text)}")
-    with closing(open_spec(text, allowed)) as found:
+    with closing(open_spec(text, allowed, alive)) as found:
         seen = _look(name, text, found, full, progress, stop)
     return replace(seen, own=replace(seen.own, below=os.pathsep.join(map(str, allowed or ()))))
 
@@ -97,7 +99,7 @@ def _look(
     modes = Counter(MODES.get(one.mode, "of 16 bits or more") for one in good)
     own = OwnSet(
         name=name,
-        spec=absolute(text),
+        spec=specs.absolute(text),
         n_train=n_train,
         n_test=len(found.samples) - n_train,
         classes=len(found.classes),
@@ -132,18 +134,6 @@ def _stamp(found: Listing, spec: specs.Spec) -> str:
             seen = os.stat(path)
             stamp = zlib.crc32(f"{seen.st_size},{seen.st_mtime_ns};".encode(), stamp)
     return f"{stamp:08x}"
-
-
-def absolute(text: str) -> str:
-    """Returns a spec with its path from the root, as it is kept. Raises `ConfigError`."""
-    spec = specs.parse(text)
-    if spec.kind == "python":
-        return f"{spec.path}:{spec.options['function']}"
-    kept = f"{spec.kind}:{spec.path}"
-    query = text.partition("?")[2]
-    if query:
-        kept += f"?{query}"
-    return kept
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from vitprof.errors import ConfigError
 from vitprof.forms import FORMS
+from vitprof.forms.gate import Gate
 from vitprof.masking import MASKED
 from vitprof.program import program
 
@@ -96,7 +97,23 @@ def parse(text: str) -> Spec:
                 f"{kind} is read from a disk of this machine; of {path} folder: is read, file by file",
             )
         return Spec(kind, path.rstrip("/"), options)
-    return Spec(kind, str(Path(path).expanduser().absolute()), options)
+    try:
+        whole = Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise wrong(text, f"there is no home directory for it ({error})") from error
+    return Spec(kind, str(whole), options)
+
+
+def absolute(text: str) -> str:
+    """Returns a spec with its path from the root, as it is kept. Raises `ConfigError`."""
+    spec = parse(text)
+    if spec.kind == "python":
+        return f"{spec.path}:{spec.options['function']}"
+    kept = f"{spec.kind}:{spec.path}"
+    query = text.partition("?")[2]
+    if query:
+        kept += f"?{query}"
+    return kept
 
 
 def is_remote(path: str) -> bool:
@@ -146,17 +163,12 @@ def roots(*, local: bool) -> tuple[Path, ...]:
     return tuple(path.resolve() for path in found)
 
 
-def inside(path: str | Path, allowed: Sequence[Path]) -> bool:
-    """Returns whether a path is below one of the folders, links and `..` followed."""
-    real = Path(path).resolve()
-    return any(real.is_relative_to(root) for root in allowed)
-
-
-def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
+def ensure_inside(text: str, spec: Spec, gate: Gate) -> None:
     """Raises `ConfigError` where a page may not read what `spec` names."""
     # These run code of the user's, or follow paths that the files name.
-    needs_torch = spec.kind in FORMS and FORMS[spec.kind].needs_torch
-    if spec.kind in ("python", "hf") or needs_torch:
+    form = FORMS.get(spec.kind)
+    is_by_itself = form is not None and (form.needs_torch or form.names_files)
+    if spec.kind in ("python", "hf") or is_by_itself:
         raise wrong(
             text, f"this kind is added only on the command line: {program()} datasets add NAME SPEC"
         )
@@ -165,7 +177,7 @@ def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
             text,
             f"what is on a network is added only on the command line: {program()} datasets add NAME SPEC",
         )
-    if not allowed:
+    if not gate.roots:
         raise wrong(
             text,
             f"this dashboard serves other machines too: set {ROOTS} to the folders that it may read",
@@ -179,8 +191,8 @@ def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
             raise wrong(text, why)
 
         paths = shards_of(spec.path, refuse)
-    if not all(inside(path, allowed) for path in paths):
+    if not all(gate.is_inside(path) for path in paths):
         raise wrong(
             text,
-            f"it is not below {', '.join(map(str, allowed))}; add it in a console, or set {ROOTS} to more folders",
+            f"it is not below {', '.join(map(str, gate.roots))}; add it in a console, or set {ROOTS} to more folders",
         )

@@ -14,6 +14,7 @@ from h5py import h5d, h5s, h5t
 from numpy.typing import NDArray
 
 from vitprof.forms.contract import Found, Names, Refuse
+from vitprof.forms.gate import Gate
 from vitprof.forms.joined import JoinedFile, add_to_each
 
 FILE = "samples.h5"
@@ -101,6 +102,8 @@ def dataset_in(file: Any, name: str, dtype: str) -> Any:
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
         raise ValueError(f"it holds no dataset {name}")
+    if found.file.filename != file.filename or found.external or found.is_virtual:
+        raise ValueError(f"{name} is in another file, which is not followed")
     if found.dtype != dtype or not found.ndim:
         raise ValueError(f"{name} is {found.dtype} {found.shape}, not {dtype}")
     return found
@@ -315,8 +318,8 @@ class ChunkedRows:
         self._file.close()
 
 
-def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
-    """Returns the samples of a user's own file."""
+def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> Found:
+    """Returns the samples of a user's own file. What it names in other files is refused."""
     # Imported here: a script that stores samples needs none of it.
     from vitprof.forms.hdf5.own import found_in
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import h5py
 
 MOST_CLASSES = 100_000
+MOST_LABEL_BYTES = 1 << 29
+"""Of labels that are read at once."""
 MOST_SQUARE = 10_000
 """Samples of one-hot labels with as many classes: these are read whole."""
 BLOCK_BYTES = 16 << 20
@@ -96,6 +98,8 @@ def _one_each(data: h5py.Dataset, refuse: Refuse) -> list[str]:
     """Returns labels of which there is one for each sample, whatever axes of 1 there are."""
     import h5py
 
+    if data.size * data.dtype.itemsize > MOST_LABEL_BYTES:
+        refuse(f"{described(data)}: labels of at most {MOST_LABEL_BYTES:,} bytes are read")
     kind = data.dtype.kind
     values = data[...].reshape(-1)
     texts = kind in "SO" and all(isinstance(value, bytes | str) for value in values)
