@@ -30,7 +30,7 @@ def add(
     as_json: terminal.AsJson = False,
 ) -> None:
     """Look at a data set of yours, and give it a name. Again after it has changed."""
-    from vitprof.datasets.own.look import look
+    from vitprof.datasets.own.bounded import look
 
     registry.ensure_name(name)
     with progress() as show:

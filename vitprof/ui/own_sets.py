@@ -7,7 +7,7 @@ import streamlit as st
 from vitprof import errors
 from vitprof.datasets import catalog
 from vitprof.datasets.own import registry, specs
-from vitprof.datasets.own.look import look
+from vitprof.datasets.own.bounded import look
 from vitprof.datasets.own.specs import absolute
 from vitprof.ui import texts, widgets
 

@@ -4,6 +4,8 @@ import io
 import json
 import os
 import shutil
+import signal
+import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +18,10 @@ from pyarrow import parquet
 
 from tests.alarm import cpu_alarm
 from tests.datasets.own.test_readers import IMAGES, N, folder, made, stored_in, written
+from vitprof.datasets.own import bounded
 from vitprof.datasets.own.look import look
 from vitprof.datasets.own.readers import open_spec
-from vitprof.errors import ConfigError
+from vitprof.errors import ConfigError, JobStopped
 
 DEEP = b'{"label":' + b"[" * 100_000
 
@@ -159,7 +162,7 @@ def test_a_description_that_is_none(text: str, tmp_path: Path) -> None:
     refused(f"hdf5:{tmp_path}", "its stored.json is not as `convert` writes it")
 
 
-# what is damaged
+# what ends a process
 
 
 def lmdb_of(path: Path, values: list[bytes]) -> bytearray:
@@ -169,11 +172,52 @@ def lmdb_of(path: Path, values: list[bytes]) -> bytearray:
     return bytearray((path / "data.mdb").read_bytes())
 
 
+def test_what_ends_its_process_is_one_line(tmp_path: Path) -> None:
+    large = [image + bytes(4000) for image in IMAGES[:3]]
+    data = lmdb_of(tmp_path / "l", large)
+    # A node: size of the value, flags (it has pages of its own), size of the key. It says more than
+    # the file has, and less than the map: reading that is a bus error.
+    said = struct.pack("<IHH", len(large[0]), 1, len("0/00"))
+    assert said in data
+    file = written(tmp_path / "cut.mdb", data.replace(said, struct.pack("<IHH", 8 << 20, 1, 4)))
+    with pytest.raises(ConfigError) as caught:
+        bounded.look("x", f"lmdb:{file}")
+    assert caught.value.allowed == (
+        "reading it ended a process by SIGBUS: it is damaged, or cut short"
+    )
+
+
 def test_pages_of_lmdb_that_lead_nowhere(tmp_path: Path) -> None:
     data = lmdb_of(tmp_path / "l", IMAGES)
     for page in range(8192, len(data), 4096):
         data[page + 10 : page + 16] = b"\xff" * 6
     refused(f"lmdb:{written(tmp_path / 'bad.mdb', data)}", "it is damaged (")
+
+
+def test_a_look_in_a_process_of_its_own_finds_the_same(tmp_path: Path) -> None:
+    spec = made("parquet", tmp_path)
+    said: list[str] = []
+    found = bounded.look("x", spec, full=True, progress=lambda done, words: said.append(words))
+    here = look("x", spec, full=True)
+    assert (found.own, found.lines()[:4]) == (here.own, here.lines()[:4])
+    assert (said[0], said[-1]) == (f"listing {spec}", f"opened {N} of {N} samples")
+    with pytest.raises(ConfigError, match="gone does not exist"):
+        bounded.look("x", f"folder:{tmp_path}/gone")
+    with pytest.raises(JobStopped):
+        bounded.look("x", spec, stop=lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (-signal.SIGBUS, "reading it ended a process by SIGBUS: it is damaged, or cut short"),
+        (-signal.SIGPROF, "60 s of work gave no sample; it may be damaged"),
+        (-signal.SIGKILL, "it may need more memory than there is"),
+        (1, "ended a process with status 1"),
+    ],
+)
+def test_a_process_that_gave_no_answer(status: int, words: str) -> None:
+    assert words in bounded._ended(status)
 
 
 def test_memory_that_runs_out_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

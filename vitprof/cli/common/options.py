@@ -121,7 +121,7 @@ def data_set(name_or_spec: str) -> str:
     """
     if ":" not in name_or_spec:
         return name_or_spec
-    from vitprof.datasets.own.look import look
+    from vitprof.datasets.own.bounded import look
     from vitprof.datasets.own.specs import absolute
 
     name = registry.name_of(absolute(name_or_spec))

@@ -55,7 +55,7 @@ def look(
     alive: Callable[[], None] = lambda: None,
 ) -> LookReport:
     """Opens samples of what `text` names, which gets the name `name`. `alive` is called as they are
-    listed.
+    listed. `bounded.look` does the same where files may be damaged or made to harm.
 
     Raises `ConfigError` and `JobStopped`.
     """
