@@ -50,6 +50,11 @@ def tamed_name(name: str) -> str:
     return kept
 
 
+def in_one_line(text: str) -> str:
+    """Returns `text` with `MARK` for line ends, too: a file's name may have them."""
+    return harmless(re.sub(r"[\n\r]", MARK, text))
+
+
 def harmless(text: str) -> str:
     """Returns `text` with `MARK` for characters that a terminal obeys or that change the direction of writing."""
     return NOT_PRINTED.sub(MARK, text.replace("\r\n", "\n"))

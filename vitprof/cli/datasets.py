@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from vitprof import names
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import progress
 from vitprof.datasets.own import registry
@@ -55,6 +56,7 @@ def list_sets(as_json: terminal.AsJson = False) -> None:
         terminal.print_json({"datasets": [codec.to_plain(own) for own in every]})
         return
     lines = [f"{own.name}: {own.spec}, {own.n_train + own.n_test:,} samples" for own in every]
+    lines = [names.in_one_line(line) for line in lines]
     terminal.show(*lines or ["no data set of yours; datasets add NAME SPEC adds one"])
 
 

@@ -1,6 +1,9 @@
 """The bytes of image files."""
 
 import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +26,18 @@ def suffix(data: bytes) -> str:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return ".webp"
     return next((name for magic, name in MAGIC.items() if data.startswith(magic)), "")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps Pillow from printing that an image is large, with a line of its own code. Twice as large
+    is an error of that image.
+    """
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        yield
 
 
 def png_of(pixels: Any) -> bytes:

@@ -339,3 +339,25 @@ def test_a_page_walks_no_folder_outside(tmp_path: Path) -> None:
     (tmp_path / "root" / "f" / "c9").symlink_to(tmp_path / "secret")
     found = open_spec(spec, [tmp_path / "root"])
     assert (len(found.samples), len(found.classes)) == (N, 3)
+
+
+# what is printed
+
+
+def test_names_with_line_ends_are_one_line(tmp_path: Path) -> None:
+    for at, image in enumerate(IMAGES[:3]):
+        written(tmp_path / "f" / "ca\nt" / f"{at}\n.jpg", image)
+    written(tmp_path / "f" / "ca\nt" / "bad\r\nname.jpg", b"hello")
+    (tmp_path / "f" / "none\nhere").mkdir()
+    lines = look("x", f"folder:{tmp_path}/f").lines()
+    assert not any("\n" in line or "\r" in line for line in lines)
+    assert any("bad\ufffd\ufffdname.jpg: it is not an image" in line for line in lines)
+
+
+def test_a_large_image_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    spec = folder(tmp_path / "f")
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 1500)
+    assert not look("x", spec).unreadable
+    assert not [warning for warning in recwarn if "Decompression" in str(warning.category)]

@@ -24,7 +24,7 @@ from vitprof.datasets.own.listing import ListedSample, Listing
 from vitprof.datasets.own.readers import open_spec
 from vitprof.datasets.own.registry import OwnSet
 from vitprof.errors import DataError, SampleError, VitprofError, one_line
-from vitprof.forms.image_files import png_of
+from vitprof.forms.image_files import png_of, quiet
 
 if TYPE_CHECKING:  # the command line imports this module, also where Pillow is not installed
     from PIL import Image
@@ -98,7 +98,7 @@ class OwnMaker:
             split = "train" if sample.train else "test"
             _put(listing, sample, directory / split / folders[sample.label] / f"{at:08d}")
 
-        with ThreadPoolExecutor(listing.threads, "vitprof-own") as pool:
+        with quiet(), ThreadPoolExecutor(listing.threads, "vitprof-own") as pool:
             for first in range(0, n, REPORT_EVERY):
                 files.report(progress, stop, first / n, f"{own.name}: {first:,} of {n:,}", activity)
                 list(pool.map(put, range(first, min(first + REPORT_EVERY, n))))

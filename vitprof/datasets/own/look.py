@@ -24,6 +24,7 @@ from vitprof.datasets.own.listing import ListedSample, Listing
 from vitprof.datasets.own.readers import open_spec
 from vitprof.datasets.own.registry import LookReport, OwnSet
 from vitprof.errors import JobStopped, one_line
+from vitprof.forms.image_files import quiet
 from vitprof.masking import masked
 
 SAMPLED = 300
@@ -78,7 +79,7 @@ def _look(
         order = sorted(random.Random(SEED).sample(order, SAMPLED))
     seen = []
     threads = job_cores() if found.in_place else found.threads
-    with ThreadPoolExecutor(threads, "vitprof-look") as pool:
+    with quiet(), ThreadPoolExecutor(threads, "vitprof-look") as pool:
         for at, one in enumerate(pool.map(lambda at: _opened(found, found.samples[at]), order)):
             seen.append(one)
             if stop():

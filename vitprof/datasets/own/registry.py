@@ -16,6 +16,7 @@ from pathlib import Path
 from vitprof import formats
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.masking import masked
+from vitprof.names import in_one_line
 from vitprof.program import program
 
 FILE = "datasets.json"
@@ -113,7 +114,8 @@ class LookReport:
         if self.unreadable:
             bad = formats.count(len(self.unreadable), "sample")
             lines.append(f"{bad} cannot be read: {'; '.join(self.unreadable[:NAMED])}")
-        return [*lines, *self.notes]
+        # Names of files and labels are in them.
+        return [in_one_line(line) for line in (*lines, *self.notes)]
 
 
 COLOURS = 3
