@@ -406,13 +406,17 @@ def _check(run: Recording) -> None:
         "status": run.status in ENDED_STATUSES,
         "created_utc": created,
         "phases": on_a_clock and in_time,
-        "facts": origin
-        and 0 < origin["run_id"] < MAX_WHOLE
-        and 0 < len(origin["host"]) <= MAX_HOST,
+        "facts": origin and _is_origin(origin["host"], origin["run_id"]),
         "environment": not in_both,
         "role": len(run.role) <= MAX_ROLE,
     }.items():
         need(holds, f"{field} is not as vitprof writes it")
+
+
+def _is_origin(host: object, run_id: object) -> bool:
+    """Returns whether these may say where a run was recorded: they are compared with those of others."""
+    is_host = isinstance(host, str) and 0 < len(host) <= MAX_HOST
+    return is_host and type(run_id) is int and 0 < run_id < MAX_WHOLE
 
 
 def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
