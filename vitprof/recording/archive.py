@@ -30,7 +30,7 @@ from vitprof.datasets import catalog
 from vitprof.datasets.own import registry
 from vitprof.formats import size
 from vitprof.names import MARK, MAX_NAME, NOT_SHOWN
-from vitprof.recording import codec
+from vitprof.recording import codec, footer
 from vitprof.recording.columns import (
     ENDED_STATUSES,
     STEP_COLUMNS,
@@ -427,17 +427,12 @@ def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
     import pyarrow.parquet as pq
 
     try:
+        # A few bytes that unpack to gigabytes are refused before they are read.
+        need(footer.is_uncompressed(data), f"{what} is packed a second time")
         file = pq.ParquetFile(pa.BufferReader(data))
         about = file.metadata
         names = file.schema_arrow.names
         n = about.num_rows
-        groups = range(about.num_row_groups)
-        chunks = [about.row_group(g).column(c) for g in groups for c in range(about.num_columns)]
-        # A few bytes that unpack to gigabytes are refused before they are read.
-        need(
-            {chunk.compression for chunk in chunks} <= {"UNCOMPRESSED"},
-            f"{what} is packed a second time",
-        )
         n_bytes = 8 * n * max(len(names), len(known))
         too_many = f"{what} has more rows than the {size(MAX_UNPACKED_BYTES)} that are allowed"
         need(n_bytes <= MAX_UNPACKED_BYTES, too_many)
@@ -448,7 +443,7 @@ def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
         )
         table = file.read()
         series = {name: codec.floats(table.column(name)) for name in names}
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise ArchiveError(f"{what} is damaged: {errors.one_line(error)}") from error
     need(
         not any(np.isinf(values).any() for values in series.values()),
