@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import struct
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -218,6 +220,24 @@ def test_a_look_in_a_process_of_its_own_finds_the_same(tmp_path: Path) -> None:
 )
 def test_a_process_that_gave_no_answer(status: int, words: str) -> None:
     assert words in bounded._ended(status)
+
+
+@pytest.mark.parametrize(
+    ("work", "status"),
+    [
+        ("bounded._Reports(sys.stdout)\nwhile True: pass", -signal.SIGPROF),
+        ("reports = bounded._Reports(sys.stdout)\nfor _ in range(10**5): reports.alive()", 0),
+        ("bounded._bound_memory('parquet:/x')\nbytearray(64 << 30)", 1),
+        ("bounded._bound_memory('parquet:/x')\nbytearray(64 << 20)", 0),
+    ],
+)
+def test_what_bounds_the_other_process(work: str, status: int) -> None:
+    code = f"import sys\nfrom vitprof.datasets.own import bounded\nbounded.MOST_CPU_S = 0.2\n{work}"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == status, ended.stderr
+    assert ("MemoryError" in ended.stderr) == (status == 1)
 
 
 def test_memory_that_runs_out_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
