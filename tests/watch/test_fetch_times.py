@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -121,6 +123,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(fetch_times, "WORK_EVERY", 1)
     monkeypatch.setattr(fetch_times, "WORK_LATER", 1)
+    monkeypatch.setattr(
+        fetch_times, "process_cpu_s", lambda: 0.0
+    )  # other threads of the tests' own
     for kind in (Compose, ComposeV2, ComposeOfTomorrow):
         monkeypatch.setattr(kind, "__call__", timed_compose(kind.__call__))
     yield
@@ -151,6 +156,55 @@ def test_files_that_vitprof_opens_itself_are_not_those_of_the_dataset(
 
     monkeypatch.setattr(fetch_times, "queued_so_far", queued_s)
     made(lambda: 1)  # says that no file was opened
+
+
+@pytest.mark.parametrize(
+    ("in_main_thread", "others_s", "cpu_s", "queued_s"),
+    [
+        (True, 0.75, 0.8125, math.nan),  # how long they waited for a core is not known
+        (True, 0.03125, 0.0625, 0.125),  # as a thread takes that sends what was recorded
+        (False, 0.75, 0.0625, 0.125),  # the main thread may train meanwhile
+    ],
+)
+def test_what_others_do_for_a_batch_is_work(
+    clock: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    in_main_thread: bool,
+    others_s: float,
+    cpu_s: float,
+    queued_s: float,
+) -> None:
+    """A dataset leaves its work to an event loop in a thread, as zarr 3 does, or to OpenMP, and waits for that: it was
+    "mostly waiting, not CPU work", with 7 workers "up to 8.2x", which by hand gained nothing."""
+    used = SimpleNamespace(thread_s=0.0, queued_s=0.0, process_s=0.0)
+    monkeypatch.setattr(fetch_times, "thread_time", lambda: used.thread_s)
+    monkeypatch.setattr(fetch_times, "process_cpu_s", lambda: used.process_s)
+    monkeypatch.setattr(fetch_times, "queued_so_far", lambda: used.queued_s)
+
+    def make() -> None:
+        clock.now += 1.0
+        used.thread_s += 0.0625
+        used.queued_s += 0.125
+        used.process_s += 0.0625 + others_s
+
+    entries = list[Any]()
+
+    def fetch() -> None:
+        _, times = unpacked(
+            timed_fetch(lambda _self, _index: make())(SimpleNamespace(_vitprof_worker=-1), 0)
+        )
+        assert times is not None
+        entries.extend(times[-1])
+
+    if in_main_thread:
+        fetch()
+    else:
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        thread.join()
+    ((names, _, work),) = entries
+    assert names == fetch_times.WORK
+    assert work == pytest.approx((1.0, cpu_s, queued_s, 0.0), nan_ok=True)
 
 
 @pytest.mark.parametrize("kind", [Compose, ComposeV2])

@@ -157,9 +157,11 @@ class Making(TypedDict):
     made_s: float
     """Time to make them, in whichever process."""
     cpu_s: float
-    """CPU time of the threads that made them."""
+    """CPU time of the threads that made them; of the whole process, where other threads of it did a part of the
+    work."""
     queued_s: NotRequired[float]
-    """Time that these threads waited for a core; NaN where that is not counted."""
+    """Time that these threads waited for a core; NaN where that is not counted, and where other threads did a part
+    of the work."""
     opened: float
     """Files that these threads opened meanwhile with Python's functions."""
     batches: int

@@ -8,11 +8,12 @@ import functools
 import marshal
 import math
 import os
+import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from struct import Struct
-from time import perf_counter, thread_time
+from time import perf_counter, process_time, thread_time
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -30,6 +31,10 @@ WORK_OFTEN = 64
 """After so many batches it is one of `WORK_LATER`."""
 WORK_LATER = 32
 """Such an entry counts for as many as there would have been: a mean over all of them is one over all batches."""
+OTHER_THREADS_FRAC = 0.05
+OTHER_THREADS_S = 1e-4
+"""From this share of the time of making a batch on, and from so many seconds, the CPU time of other threads
+counts: a process has threads that do a little for itself."""
 MARK = b"vitprof:"
 """Begins the bytes that a worker sends with a batch, which the pinning thread leaves alone."""
 SENT = Struct("=8s6d")
@@ -121,25 +126,46 @@ class CollateTimer:
         return getattr(object.__getattribute__(self, "_collate"), name)
 
 
-class ThreadUse:
-    """What a thread uses of the machine while it makes a batch."""
+class MakingUse:
+    """What the process uses of the machine while a thread of it makes a batch.
+
+    Many datasets leave the work to others, and wait for these: threads of OpenMP, of blosc, of an event loop as
+    in zarr 3; programs such as ffmpeg. Their CPU time is seen where the main thread makes the batch. Where
+    another one does, the main thread may train meanwhile, and which CPU time is whose is not known.
+    """
 
     def __init__(self, making: MakingTimes, counts_for: int) -> None:
         """Begins to look; `counts_for`: how many entries this one stands for."""
         self._making = making
         self._counts_for = counts_for
-        self._cpu_s = thread_time()
+        self._is_of_process = threading.get_ident() == threading.main_thread().ident
+        self._process_s = process_cpu_s()
+        self._thread_s = thread_time()
         self._queued_s = queued_so_far()
         making.opened = 0  # the line before has opened a file itself
 
     def entry(self, took_s: float) -> TransformTimes:
-        """Returns the entry of a batch that took so long: that, its CPU time, the time in which the thread waited for
-        a core, and the files that it opened, each as often as it counts."""
+        """Returns the entry of a batch that took so long: that, the CPU time, the time in which threads waited
+        for a core, and the files that were opened, each as often as it counts."""
         opened = self._making.opened
-        cpu_s = thread_time() - self._cpu_s
+        process_s = process_cpu_s() - self._process_s
+        cpu_s = thread_time() - self._thread_s
         queued_s = queued_so_far() - self._queued_s
+        others_s = process_s - cpu_s
+        least_s = max(OTHER_THREADS_S, OTHER_THREADS_FRAC * took_s)
+        if self._is_of_process and others_s > least_s:
+            cpu_s = process_s
+            # To know how long each of them waited for a core takes a file for each.
+            queued_s = math.nan
         work = (took_s, cpu_s, queued_s, opened)
         return WORK, self._counts_for, tuple([self._counts_for * of_batch for of_batch in work])
+
+
+def process_cpu_s() -> float:
+    """Returns the CPU time of this process so far, of all its threads and of the programs that it started and waited
+    for."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return process_time() + ended.ru_utime + ended.ru_stime
 
 
 def work_counts_for(batches: int) -> int:
@@ -162,7 +188,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         work = None
         if not making.batches % WORK_EVERY:
             counts_for = work_counts_for(making.batches)
-            work = ThreadUse(making, counts_for) if counts_for else None
+            work = MakingUse(making, counts_for) if counts_for else None
         laps = making.laps = {}
         began_s = perf_counter()
         try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import pytest
 
 from vitprof.watch.core.stages import stage_facts
 from vitprof.watch.events import Description
@@ -57,4 +60,17 @@ def test_the_work_of_making_batches_is_no_transform() -> None:
     found = stage_facts([stages(1, 8, (WORK, 3, [0.3, 0.2, 0.01, 6.0]))], [1])
     assert found == {
         "making": {"made_s": 0.3, "cpu_s": 0.2, "queued_s": 0.01, "opened": 6.0, "batches": 3}
+    }
+
+
+def test_what_is_not_known_of_that_work_comes_as_null() -> None:
+    """How long other threads waited for a core, which did a part of it: NaN has no form in JSON."""
+    entries: list[Any] = [(WORK, 1, [0.3, 0.2, None, 6.0]), (WORK, 2, [0.6, 0.4, 0.01, 0.0])]
+    found = stage_facts([stages(1, 8, *entries)], [1])["making"]
+    assert math.isnan(found.pop("queued_s"))
+    assert found == {
+        "made_s": pytest.approx(0.9),
+        "cpu_s": pytest.approx(0.6),
+        "opened": 6.0,
+        "batches": 3,
     }

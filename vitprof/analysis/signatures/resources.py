@@ -96,7 +96,7 @@ def saturated(trace: steady.Trace) -> bool:
 
 
 def waiting_frac(trace: steady.Trace) -> float:
-    """Returns the share of making a batch in which its thread neither used nor waited for a core.
+    """Returns the share of making a batch in which no thread for it used a core or waited for one.
 
     NaN if not known.
     """
@@ -105,7 +105,8 @@ def waiting_frac(trace: steady.Trace) -> float:
         return math.nan
     queued_s = making.get("queued_s")
     if queued_s is None or not math.isfinite(queued_s):
-        # an older run, or a system that does not count it for a thread: what the whole job waited
+        # an older run, a system that does not count it for a thread, or other threads did the work: what the whole
+        # job waited
         queued_s = _queued(trace) * trace.step_s * making["batches"]
     if not math.isfinite(queued_s):
         if not _others(trace).machine_pct < thresholds.BUSY_PCT:

@@ -321,6 +321,8 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
         wanted = max(wanted, min(most, math.ceil(s.making_ms / work_ms)))
     elif s.making_ms > 0 and work_ms > 0:
         wanted = min(wanted, max(workers + 1, math.ceil(SPARE * s.making_ms / work_ms)))
+        if s.making_cores > 1:
+            wanted = min(wanted, max(1, int(cores / s.making_cores)))
     unsure = s.on_cpu and math.isnan(s.free_cores)
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and unsure):
         return
@@ -336,6 +338,8 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
         s, "num_workers", wanted, reason, advice_rules.part_of_machine(s)
     )
     if s.making_ms > 0:
-        most_times = s.step_ms / max(s.making_ms / wanted, work_ms)
-        advice = replace(advice, most_times=most_times)
+        least_ms = max(s.making_ms / wanted, work_ms)
+        if s.making_cores > 0:  # however many workers share the cores
+            least_ms = max(least_ms, s.making_ms * s.making_cores / cores)
+        advice = replace(advice, most_times=s.step_ms / least_ms)
     yield advice

@@ -82,6 +82,16 @@ class Situation:
         return float(1e3 * making["made_s"] / making["batches"])
 
     @property
+    def making_cores(self) -> float:
+        """Returns how many cores an own script uses while it makes a batch: several where threads of the
+        dataset's work at once; NaN if not known.
+        """
+        making = self.facts.get("making")
+        if not making:
+            return math.nan
+        return float(making.get("cpu_s", math.nan) / making["made_s"])
+
+    @property
     def warm(self) -> bool:
         """Returns whether the files were in the page cache when training began; True if that is not
         known.

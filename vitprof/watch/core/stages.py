@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -22,7 +23,9 @@ def stage_facts(described: Iterable[Description], feeding: Iterable[int]) -> dic
         if sums.kind != KIND or sums.facts["loader"] not in loaders:
             continue
         samples += sums.facts["samples"]
-        for names, calls, seconds in sums.facts["composes"]:
+        for names, calls, sent in sums.facts["composes"]:
+            # On the way what is not known is null.
+            seconds = [math.nan if each is None else each for each in sent]
             calls_before, before = composes.get(tuple(names), (0, [0.0] * len(names)))
             summed = [a + b for a, b in zip(before, seconds, strict=True)]
             composes[tuple(names)] = (calls_before + calls, summed)
