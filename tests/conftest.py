@@ -25,8 +25,10 @@ from tests.command_line import Call
 from tests.environments import environment, wheel  # noqa: F401
 from tests.marks import may_have, refuse_hidden, required
 from tests.priority import first
+from tests.shares import check_summary
 from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.program import CALLED_AS, MODULE
+from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 
 LEFT_GRACE_S = 60.0
@@ -76,6 +78,26 @@ def called_as_a_module() -> None:
     """Lines to type are the same whether or not vitprof is installed here. For the whole session, since a fixture of a
     module may start processes that print such lines."""
     os.environ[CALLED_AS] = MODULE
+
+
+@pytest.fixture(autouse=True)
+def shares_of_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No run that this process sums up has shares below 0 or above 1, or that do not sum to all of its time."""
+    finalise = sys.modules.get("vitprof.jobs.finalise")
+    if finalise is None:
+        yield
+        return
+    summaries = list[RunSummary]()
+    summarise = finalise.summary.summarise
+
+    def summarise_noted(*args: Any, **kwargs: Any) -> RunSummary:
+        summaries.append(summarise(*args, **kwargs))
+        return summaries[-1]
+
+    monkeypatch.setattr(finalise.summary, "summarise", summarise_noted)
+    yield
+    for summary in summaries:
+        check_summary(summary)
 
 
 @pytest.fixture(autouse=True)

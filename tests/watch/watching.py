@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tests import ROOT
+from tests.shares import check_steps
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.own_script import own_config
@@ -56,7 +57,9 @@ class Told:
 
     @property
     def steps(self) -> Series:
-        return joined("steps", self.columns, STEP_COLUMNS)
+        steps = joined("steps", self.columns, STEP_COLUMNS)
+        check_steps(steps)
+        return steps
 
     def note(self, kind: str) -> list[dict[str, Any]]:
         return [note.values for note in self.notes if note.kind == kind]

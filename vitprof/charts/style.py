@@ -47,6 +47,7 @@ DEVICE_TIME: dict[str, tuple[str, str]] = {
 colour."""
 
 LOADING_COLOURS: dict[str, str] = {
+    "sampler": "#8000C0",
     "read": "#662506",
     "decode": "#CC4C02",
     "transform": "#FE9929",

@@ -44,6 +44,7 @@ WAITS = {
 }
 """Counter of seconds -> column, and what it is."""
 STAGES = {
+    "sampler": "sampler_s",
     "read": "read_s",
     "decode": "decode_s",
     "transform": "transform_s",

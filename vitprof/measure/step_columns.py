@@ -58,6 +58,14 @@ class BatchTimes(NamedTuple):
     """Seconds of waits for other ranks since then, where they are seen."""
     forward_s: float = math.nan
     """Seconds from the batch to the first backward pass on it, without waits for other ranks."""
+    sampler_s: float = math.nan
+    """Seconds of the step's wait in which a sampler gave indices.
+
+    This and the next two: of a watched script."""
+    iterator_s: float = math.nan
+    """Those in which an iterator began, as its workers started, or ended."""
+    after_made_s: float = math.nan
+    """Those of both that came after the batch was made."""
 
 
 UNKNOWN_TIMES = BatchTimes(*[math.nan] * 8)
@@ -231,7 +239,8 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
         compute_s = np.where(on_device, compute_s + device_prepare_s, compute_s)
 
     # A batch may be made before it is requested: the hand-over is the part inside the wait.
-    hand_over_s = t_got - np.maximum(made_end, t_start)
+    after_made_s = np.nan_to_num(marks["after_made_s"])
+    hand_over_s = np.fmax(0.0, t_got - np.maximum(made_end, t_start) - after_made_s)
     derived = {
         "rank": np.zeros(len(t_start)),
         "t_start_s": t_start,

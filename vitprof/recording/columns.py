@@ -16,7 +16,7 @@ SCHEMA_VERSION = 4
 It rises when a column changes its meaning or is removed."""
 
 Status = Literal["queued", "running", "done", "stopped", "failed", "interrupted"]
-Stage = Literal["read", "decode", "transform", "collate", "hand_over", "transfer"]
+Stage = Literal["sampler", "read", "decode", "transform", "collate", "hand_over", "transfer"]
 """The stages of making a batch and bringing it to the device, in order."""
 TIMED_STAGES: tuple[Stage, ...] = ("read", "decode", "transform", "collate")
 """The stages that are timed inside the loader: `<stage>_s` of a step record."""
@@ -189,6 +189,12 @@ class StepRecord:
         "part of compute_s from where a backward pass begins to where the optimizer steps"
     )
     optimizer_compute_s: float = measured("part of compute_s in which the optimizer steps")
+    sampler_s: float = measured(
+        "part of data_wait_s in which a watched script's sampler gave the indices of a batch"
+    )
+    iterator_s: float = measured(
+        "part of data_wait_s in which a loader's iterator began (workers start) or ended"
+    )
 
 
 @dataclass(frozen=True)
@@ -333,6 +339,9 @@ class RunSummary:
     read_ms: Figure = measured("inside the loader, for each batch: reading bytes from storage")
     decode_ms: Figure = measured("inside the loader, for each batch: decoding and cropping")
     transform_ms: Figure = measured(
+    sampler_ms: Figure = measured(
+        "for each batch: the loop's wait for the sampler of a watched script"
+    )
         "inside the loader, for each batch: transforms and augmentation"
     )
     collate_ms: Figure = measured(

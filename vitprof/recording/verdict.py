@@ -52,9 +52,9 @@ class Share:
     """The share of one stage of loading, or of the rest, in the device's idle time."""
 
     name: str
-    """read, decode, transform, collate, rest, hand_over, transfer, epoch_start (what the waits with
-    which epochs begin are more than those of other steps; where each step begins an epoch, what of
-    them comes before the batch is begun), or loading if the stages are not known."""
+    """sampler, read, decode, transform, collate, rest, hand_over, transfer, epoch_start (what the waits with
+    which epochs begin are more than those of other steps; where steps begin iterators, how long these
+    take until a batch is begun, and to end), or loading if the stages are not known."""
     frac: Figure
     """Its share of the time that the device idled for data; all shares add up to 1."""
     exposed_ms: Figure

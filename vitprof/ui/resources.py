@@ -43,6 +43,8 @@ READ_LATER = frozenset(
     {
         *(f"{stage}_s" for stage in TIMED_STAGES),
         "hand_over_s",
+        "sampler_s",
+        "iterator_s",
         "made_start_s",
         "made_end_s",
         "queue_depth",

@@ -64,6 +64,8 @@ class Kind(enum.IntEnum):
     """The step of the batch that is requested belongs to a block of steps on kept batches, or on new ones."""
     SHUT_DOWN = 17
     """The workers of an iterator were ended."""
+    SAMPLED = 18
+    """A sampler has given the indices of a batch, and that took a while: the object is the iterator."""
     ENTERED = 11
     """The script enters a step that it marks (`vitprof.step`)."""
     LEFT = 12
@@ -144,6 +146,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.SHUT_DOWN: ("since_s",),
     Kind.OWN: ("since_s",),
     Kind.BLOCK: ("block", "settles"),
+    Kind.SAMPLED: ("since_s",),
     Kind.ENTERED: (),
     Kind.LEFT: (),
     Kind.PAUSED: (),

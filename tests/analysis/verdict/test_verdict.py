@@ -295,6 +295,66 @@ def test_where_each_batch_is_an_epoch_the_start_of_the_workers_is_no_stage_of_ma
     assert any("persistent_workers=True" in one.words for one in v.advice)
 
 
+@pytest.mark.parametrize(("workers", "worker"), [(0, math.nan), (2, 0.0)])
+def test_a_sampler_is_a_cause_of_its_own_and_no_number_of_workers_helps(
+    workers: int, worker: float
+) -> None:
+    """20 ms in the sampler for each batch, which itself takes 1 ms: it was collating, or the hand-over with 0 workers
+    advised, or the dataset with 1 worker for 3.8 times the speed, which by hand is 0.96 times."""
+    n = 60
+    steps = made_steps([0.022] * n, [0.010] * n, warmup=5, h2d=0.0)
+    asked_s = steps["t_start_s"]
+    made_s = asked_s + (0.0 if workers else 0.020)
+    steps |= {
+        "sampler_s": np.full(n, 0.020),
+        "iterator_s": np.zeros(n),
+        "read_s": np.full(n, 0.0008),
+        "transform_s": np.zeros(n),
+        "collate_s": np.full(n, 0.0002),
+        "made_start_s": made_s,
+        "made_end_s": made_s + 0.001,
+        "hand_over_s": np.full(n, 0.001),
+        "worker": np.full(n, worker),
+        "host_s": np.full(n, 0.010),
+    }
+    script = dataclasses.replace(own_config("train.py"), workers=workers, prefetch_factor=2)
+    making = {"made_s": 0.055, "cpu_s": 0.055, "opened": 0.0, "batches": 55}
+    facts = {"device": "cpu", "cpu_count": 8, "making": making}
+    v = judge(script, steps, (), telemetry(steps), facts)
+    shares = {share.name: share.frac for share in v.shares}
+    assert shares["sampler"] == pytest.approx(20 / 22, abs=1e-6)
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert (v.kind, v.cause) == ("input-bound", "sampler")
+    assert "The sampler, which gives the indices of each batch, was 91% of that." in v.sentence
+    assert v.advice[0].words == "a sampler that draws the indices of many batches at once"
+    assert not any(one.arguments for one in v.advice)
+
+
+def test_what_a_sampler_does_while_workers_are_behind_costs_nothing() -> None:
+    """One worker makes a batch in 50 ms, and the sampler takes 20 ms of that in the loop's process."""
+    n = 60
+    steps = made_steps([0.045] * n, [0.005] * n, warmup=5, h2d=0.0)
+    begun_s = steps["t_start_s"] - 0.025
+    steps |= {
+        "sampler_s": np.full(n, 0.020),
+        "read_s": np.full(n, 0.050),
+        "transform_s": np.zeros(n),
+        "collate_s": np.zeros(n),
+        "made_start_s": begun_s,
+        "made_end_s": begun_s + 0.050,
+        "hand_over_s": np.zeros(n),
+        "worker": np.zeros(n),
+        "host_s": np.full(n, 0.005),
+    }
+    script = dataclasses.replace(own_config("train.py"), workers=1)
+    making = {"made_s": 2.75, "cpu_s": 0.1, "opened": 0.0, "batches": 55}
+    facts = {"device": "cpu", "cpu_count": 16, "making": making}
+    v = judge(script, steps, (), telemetry(steps), facts)
+    assert {share.name: share.frac for share in v.shares} == {"read": pytest.approx(1.0)}
+    assert "num_workers" in v.advice[0].arguments
+    assert v.advice[0].most_times == pytest.approx(50 / 25), "then the loop waits for the sampler"
+
+
 @pytest.mark.parametrize(
     ("changes", "first"),
     [

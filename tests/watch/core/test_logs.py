@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.shares import check_steps
 from vitprof.watch.core.columns import columns_of
 from vitprof.watch.core.log import EventLog
 from vitprof.watch.core.loop import Steps, find_steps
@@ -159,6 +160,7 @@ def test_a_wait_that_was_not_seen_is_not_known(name: str, steps: Steps) -> None:
 def test_steps_follow_each_other_without_a_gap(name: str, steps: Steps) -> None:
     """The times of all steps and evaluations add up to the time of the loop."""
     columns = columns_of(steps.steps)
+    check_steps(columns)
     ends = columns["t_start_s"] + columns["data_wait_s"] + columns["compute_s"]
     known = ~np.isnan(ends)
     assert (np.diff(ends[known]) > 0).all()

@@ -48,6 +48,50 @@ class Script:
         self.now_s += self._wait_s
         self._add(Kind.RECEIVED, thread, iterator, samples, self.now_s, NAN)
 
+    def fetch_made(
+        self,
+        loader: int,
+        *,
+        sampler_s: float = 0.0,
+        starts_s: float = 0.0,
+        hands_over_s: float = 0.0,
+        ends_s: float = 0.0,
+        worker: float = NAN,
+    ) -> None:
+        """Requests a batch and gets it, which is made in `wait_s`: in the loop, after its sampler, or by a
+        worker, before that. Workers start first and end last, where that takes any time."""
+        if (loader, MAIN) not in self._iterators:
+            self.begin(loader)
+        iterator = self._iterators[loader, MAIN]
+        is_by_worker = not math.isnan(worker)
+        self._add(Kind.REQUESTED, MAIN, iterator, 0.0 if is_by_worker else NAN, 1.0)
+        self.now_s += starts_s
+        if not is_by_worker:
+            self._sample(iterator, sampler_s)
+        start_s = self.now_s
+        self.now_s += self._wait_s
+        made_s = self.now_s
+        self.now_s += hands_over_s
+        if is_by_worker:
+            self._sample(iterator, sampler_s)
+        self._add(Kind.RECEIVED, MAIN, iterator, SAMPLES, self.now_s, NAN)
+        self._add(Kind.MADE, MAIN, iterator, self._wait_s, 0.0, 0.0)
+        self._add(Kind.MADE_BETWEEN, MAIN, iterator, start_s, made_s, worker)
+        if ends_s:
+            self.end_workers(iterator, ends_s)
+
+    def end_workers(self, iterator: int, seconds: float) -> None:
+        """Drops an iterator, whose workers take so long to end."""
+        since_s = self.now_s
+        self.now_s += seconds
+        self._add(Kind.SHUT_DOWN, MAIN, iterator, since_s)
+
+    def _sample(self, iterator: int, seconds: float) -> None:
+        if seconds:
+            since_s = self.now_s
+            self.now_s += seconds
+            self._add(Kind.SAMPLED, MAIN, iterator, since_s)
+
     def fetch_of(self, loader: int, iterator_of: int, *, quiet: bool = False) -> None:
         """Fetches in the main thread a batch of the iterator that was begun in another one's name."""
         iterator = self._iterators[loader, iterator_of]

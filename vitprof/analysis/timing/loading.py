@@ -22,6 +22,7 @@ from vitprof.config.parts import LOADERS
 from vitprof.recording import columns, verdict
 
 STAGE_WORDS: dict[str, str] = {
+    "sampler": "sampler",
     "read": "reading",
     "decode": "decoding",
     "transform": "transforms",
@@ -46,7 +47,7 @@ class StageTime:
 
 @dataclass(frozen=True)
 class Loading:
-    """Where the loading time of a batch goes: making it (its stages and the rest), then handing it over."""
+    """Where the loading time of a batch goes: the sampler, making it (its stages and the rest), handing it over."""
 
     n: int
     """Batches behind the figures: steps whose loader could tell anything."""
@@ -74,7 +75,8 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
     keep = steady_state(steps)
     made = np.maximum(steps["made_end_s"][keep] - steps["made_start_s"][keep], 0.0)
     per_batch: dict[str, Floats] = {
-        name: steps[f"{name}_s"][keep] for name in (*columns.TIMED_STAGES, "hand_over")
+        name: column(steps, f"{name}_s")[keep]
+        for name in ("sampler", *columns.TIMED_STAGES, "hand_over")
     }
     worked = _added(per_batch[name] for name in columns.TIMED_STAGES)
     # Clocks are read one after the other: the stages may pass the whole by a microsecond.
@@ -249,9 +251,10 @@ def find_exposure(
     needs a step. `run_gaps` are its gaps, if already known.
 
     Exact, from marks: for how much of each data wait and copy the device idled, what of the wait
-    came after the batch was made (hand_over), what the device spent on decoding it, and, where each
-    step begins an epoch, what came before the batch was begun (epoch_start: workers start). The rest
-    of the wait is apportioned among the stages of making a batch: by the batch's own stages if it is
+    came after the batch was made (hand_over), what the device spent on decoding it, what a sampler took, in
+    the loop's process (sampler), and how long iterators took to begin and to end (epoch_start: workers start);
+    where that is not known and each step begins an epoch, what came before the batch was begun. The rest of
+    the wait is apportioned among the stages of making a batch: by the batch's own stages if it is
     made in the loop, else by the mean stages of all, since the loop then waits for the workers'
     pace; hand-over counts only as far as batches come slower than they are made.
 
@@ -320,10 +323,13 @@ def _with_starts(
         return shares
     frac = starts.n * starts.excess_s / idle_s
     ms = starts.n * starts.excess_s / n * 1e3
-    rest = (replace(share, frac=share.frac * (1 - frac)) for share in shares)
-    return tuple(
-        sorted((verdict.Share("epoch_start", frac, ms, ms), *rest), key=lambda share: -share.frac)
+    of_all = {share.name: replace(share, frac=share.frac * (1 - frac)) for share in shares}
+    # iterators that begin between them are there already
+    begun = of_all.get("epoch_start", verdict.Share("epoch_start", 0.0, 0.0, 0.0))
+    of_all["epoch_start"] = verdict.Share(
+        "epoch_start", begun.frac + frac, begun.exposed_ms + ms, begun.own_ms + ms
     )
+    return tuple(sorted(of_all.values(), key=lambda share: -share.frac))
 
 
 def host_paced(steps: Series, rows: Ints) -> bool:
@@ -366,13 +372,28 @@ def _single_event(
     return verdict.SingleEvent(int(numbers[worst]), float(waits[worst]), without.value)
 
 
-def _before_making(steps: Series, gaps: Gaps, most: Floats) -> Floats:
-    """Returns how much of each wait, at most `most`, came before its batch was begun, where it begins an
-    epoch: until workers have started and the sampler has begun. Steady steps do where each step does.
+def _starting(steps: Series, gaps: Gaps, most: Floats) -> Floats:
+    """Returns how much of each wait, at most `most`, an iterator took to begin, until its batch was begun, and to
+    end: workers start, and are ended. A script may make an iterator for each batch. Where that was not recorded
+    it is known where each step begins an epoch: what came before its batch was begun.
     """
     firsts = first_of_epoch(steps)[gaps.index]
     begun_after = column(steps, "made_start_s") - column(steps, "t_start_s")
-    return np.where(firsts, np.clip(np.nan_to_num(begun_after[gaps.index]), 0.0, most), 0.0)
+    by_marks = np.where(firsts, np.nan_to_num(begun_after[gaps.index]), 0.0)
+    recorded = column(steps, "iterator_s")[gaps.index]
+    return np.clip(np.where(np.isfinite(recorded), recorded, by_marks), 0.0, most)
+
+
+def _beyond_pace_frac(gaps: Gaps, pace_s: float, after_made_s: float) -> float:
+    """Returns the share that costs time of `after_made_s`, the seconds a step after its batch was made.
+
+    A batch is handed over while its worker makes the next one, and the sampler gives the indices of a later one. As
+    long as workers are always busy, the loop waits for their pace, `pace_s` a batch, however long both take.
+    """
+    if not math.isfinite(pace_s) or not after_made_s > 0:
+        return 1.0
+    step_s = float((gaps.idle_s + gaps.compute_ns / 1e9).mean())
+    return min(1.0, max(0.0, step_s - pace_s) / after_made_s)
 
 
 def _shares(
@@ -398,17 +419,17 @@ def _shares(
     ):  # the rest of such a batch's time is the decoder's, from first byte to last image
         stages["decode"] = np.where(on_device, stages["rest"], stages["decode"])
         stages["rest"] = np.where(on_device, 0.0, stages["rest"])
-    handed = np.minimum(np.nan_to_num(hand_over), waited)
-    if not loops and handed.any():
-        # A batch is handed over while its worker makes the next one. As long as workers are always busy, the loop waits
-        # for their pace, however long the hand-over takes. All threads work on each batch, and on others meanwhile.
-        made_s = (thread_s if threads else mean(made)) / workers
-        if math.isfinite(made_s):
-            beyond = max(0.0, float((gaps.idle_s + gaps.compute_ns / 1e9).mean()) - made_s)
-            handed = handed * min(1.0, beyond / float(handed.mean()))
-    decoded = np.minimum(np.nan_to_num(decode_wait), waited - handed)
-    starting = _before_making(steps, gaps, waited - handed - decoded)
-    making = waited - handed - decoded - starting
+    sampled = np.minimum(np.nan_to_num(of("sampler_s")), waited)
+    handed = np.minimum(np.nan_to_num(hand_over), waited - sampled)
+    if not loops:
+        # all threads work on each batch, and on others meanwhile
+        pace_s = (thread_s if threads else mean(made)) / workers
+        costs_frac = _beyond_pace_frac(gaps, pace_s, float((sampled + handed).mean()))
+        sampled = sampled * costs_frac
+        handed = handed * costs_frac
+    decoded = np.minimum(np.nan_to_num(decode_wait), waited - sampled - handed)
+    starting = _starting(steps, gaps, waited - sampled - handed - decoded)
+    making = waited - sampled - handed - decoded - starting
     own_s = {name: float(np.nan_to_num(mean(took))) for name, took in stages.items()}
     all_s = sum(own_s.values())
     making_s = float(making.mean())
@@ -435,12 +456,14 @@ def _shares(
         seconds["decode"] = of_wait + decoded_s, min(saved + decoded_s, waited_s)
         own_s["decode"] = max(own_s.get("decode", 0.0), decoded_s)
     for name, exposed in (
+        ("sampler", sampled),
         ("epoch_start", starting),
         ("hand_over", handed),
         ("transfer", copied),
     ):
         seconds[name] = (float(exposed.mean()),) * 2
     own_s |= {
+        "sampler": float(np.nan_to_num(of("sampler_s")).mean()),
         "epoch_start": float(starting.mean()),
         "hand_over": float(np.nan_to_num(hand_over).mean()),
         "transfer": float(np.nan_to_num(of("h2d_s")).mean()),

@@ -95,7 +95,9 @@ def roofline_of(
     samples = steps["samples"][keep]
     step_s = steps["step_s"][keep]
     batch = float(np.mean(samples)) if len(samples) else math.nan
-    made = [stage for stage in loading.stages if stage.name != "hand_over" and stage.ms.value > 0]
+    # a sampler and the hand-over take time of the loop's process, however many cores make batches
+    of_the_loop = ("sampler", "hand_over")
+    made = [s for s in loading.stages if s.name not in of_the_loop and s.ms.value > 0]
     copied, computed = (_mean(steps[name][keep]) for name in ("h2d_s", "compute_s"))
     if not made or loading.n < LEAST_BATCHES or not computed > 0 or not batch > 0:
         return None

@@ -222,7 +222,7 @@ FACT_FIGURES = (
     *("test_loss", "test_accuracy", "gpu_mem_allocated_peak_bytes"),
 )
 """Figures of a run that are facts of the same name."""
-LOADING_STAGES = (*TIMED_STAGES, "hand_over")
+LOADING_STAGES = ("sampler", *TIMED_STAGES, "hand_over")
 
 
 def epoch_seconds(
@@ -342,7 +342,9 @@ def summarise(
         ),
         n_divided_steps=0 if divided is None else divided.n,
         **divided_figures(divided),
-        **{f"{stage}_ms": mean(steps[f"{stage}_s"][keep]) * 1e3 for stage in LOADING_STAGES},
+        **{
+            f"{stage}_ms": mean(column(steps, f"{stage}_s")[keep]) * 1e3 for stage in LOADING_STAGES
+        },
     )
 
 

@@ -165,8 +165,15 @@ def _footprint(config: RunConfig, info: catalog.DatasetInfo) -> estimates.Footpr
     return estimates.footprint(combination, info, config.cache_mb)
 
 
+LESS_SAMPLING = Advice(
+    {},
+    "a sampler that draws the indices of many batches at once",
+    "It runs in the training loop's process, between two batches: no number of workers changes that.",
+)
 MAKING = ("read", "transform", "collate", "loading")
 """Causes for which batches are made too slowly."""
+NOT_MADE = ("sampler", "epoch_start")
+"""Causes for which no batch that is kept ready makes up."""
 MORE_READY = 4
 """The `prefetch_factor` to advise; PyTorch's own is 2."""
 
@@ -178,12 +185,24 @@ def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
     if s.cause == "launches":
         yield from advice_rules.LAUNCH_LESS[: 1 if s.on_cpu else None]
         return
-    loader = s.facts.get("watched") or {}
-    workers = s.config.workers or 0
-    if s.facts.get("loader_waits_for_ranks") and not workers:
+    if s.facts.get("loader_waits_for_ranks") and not s.config.workers:
         reason = "Workers cannot run those of the dataset or collate_fn: batches are made in the training loop."
         yield Advice({}, "taking the collectives out of the loader", reason)
         return
+    if s.cause == "sampler":
+        yield LESS_SAMPLING
+    yield from _against_causes(s)
+    if "sampler" in s.causes and s.cause != "sampler":
+        yield LESS_SAMPLING
+    if "transfer" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
+        reason = "With non_blocking=True in .to(), pinned batches are copied without another copy on the host."
+        yield advice_rules.argument(s, "pin_memory", True, reason)
+
+
+def _against_causes(s: advice_rules.Situation) -> Iterator[Advice]:
+    """Yields what helps against slow making, handing over and beginning."""
+    loader = s.facts.get("watched") or {}
+    workers = s.config.workers or 0
     fewer = []
     if s.cause == "hand_over":
         fewer = list(_fewer_workers(s, workers))
@@ -196,15 +215,12 @@ def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
         making = [cause for cause in (s.cause, *s.causes) if cause in MAKING]
     if making:
         yield from _make_concurrently(s, loader)
-    if workers and not fewer:
+    if workers and not fewer and s.cause not in NOT_MADE:
         yield from _more_ready(s, workers)
     if workers:
         making.append(s.cause)
     for cause in dict.fromkeys(making):
         yield from _lighter(s, cause)
-    if "transfer" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
-        reason = "With non_blocking=True in .to(), pinned batches are copied without another copy on the host."
-        yield advice_rules.argument(s, "pin_memory", True, reason)
 
 
 def _make_concurrently(s: advice_rules.Situation, loader: Mapping[str, Any]) -> Iterator[Advice]:
@@ -225,7 +241,7 @@ def _more_ready(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
     if (s.config.prefetch_factor or 2) >= MORE_READY:
         return
     batch_ms = s.making_ms / workers
-    work_ms = s.step_ms - s.idle_ms
+    work_ms = s.step_ms - s.idle_ms + s.sampler_ms
     # Beside a step that is mostly a wait anything is quick: the workers have to keep up with the work.
     if batch_ms < min(EVEN * s.step_ms, work_ms):
         reason = (
@@ -240,8 +256,9 @@ def _fewer_workers(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
     loop.
     """
     cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0)
-    if workers and s.making_ms < s.idle_ms:
-        takes = f"Making a batch takes {seconds(s.making_ms / 1e3)}, its hand-over {seconds(s.idle_ms / 1e3)} more"
+    handing_ms = s.idle_ms - s.sampler_ms
+    if workers and s.making_ms < handing_ms:
+        takes = f"Making a batch takes {seconds(s.making_ms / 1e3)}, its hand-over {seconds(handing_ms / 1e3)} more"
         reason = f"{takes}: in the training loop itself nothing is handed over."
         yield advice_rules.argument(s, "num_workers", 0, reason)
     elif 0 < cores < workers:
@@ -315,7 +332,7 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
     """
     workers, wanted, free = advice_rules.workers_wanted(s)
     cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 1)
-    work_ms = max(s.step_ms - s.idle_ms, s.making_ms / MOST_FOR_WAITS)
+    work_ms = max(s.step_ms - s.idle_ms + s.sampler_ms, s.making_ms / MOST_FOR_WAITS)
     if s.waits:
         most = max(2, int(cores / (1.001 - s.waiting_frac)))  # more would need more cores
         wanted = max(wanted, min(most, math.ceil(s.making_ms / work_ms)))

@@ -46,6 +46,8 @@ class Situation:
     waiting_frac: float = math.nan
     """Share of the time of making a batch that is neither CPU work nor a wait for a core
     (`resources.waiting_frac`)."""
+    sampler_ms: float = 0.0
+    """Milliseconds that the sampler takes in a step, whatever the number of workers."""
     causes: Sequence[str] = ()
     """Stages with a large share of the idle time, the largest first; their advice follows that for
     `cause`."""

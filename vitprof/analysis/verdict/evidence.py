@@ -227,6 +227,13 @@ class Evidence:
         return ""
 
     @property
+    def sampler_ms(self) -> float:
+        """Returns the milliseconds that the sampler takes in a step, also where workers are behind anyway: with more
+        of them the loop waits for it."""
+        sampler_s = arrays.column(self.trace.steps, "sampler_s")[self.trace.steady]
+        return 1e3 * arrays.mean(np.nan_to_num(sampler_s))
+
+    @property
     def mostly_waits(self) -> bool:
         """Returns whether making a batch is mostly a wait: for a network, a drive, a lock."""
         return waiting_frac(self.trace) >= thresholds.WAITING_FRAC

@@ -256,6 +256,7 @@ def slowest_loader(verdict: Verdict) -> str:
 
 
 CAUSE_SUBJECTS: dict[str, str] = {
+    "sampler": "The sampler, which gives the indices of each batch, was",
     "transform": "Transforms on the CPU were",
     "collate": "Collating samples into batches was",
     "rest": "Python between the stages of loading (loops, calls, locks) was",
@@ -289,20 +290,23 @@ def cause_subject(cause: str, cause_part: str) -> str:
 
 def main_cause(verdict: Verdict) -> str:
     """Returns what most of the wait was for."""
-    begins_each = verdict.cause == "epoch_start" and _each_begins_an_epoch(verdict)
+    begins_each = verdict.cause == "epoch_start" and _mostly_between_starts(verdict)
     # other clauses have said so
     if verdict.cause in ("", "epoch_start", "held_up") and not begins_each:
         return ""
     frac = verdict.cause_frac
     of_what = "that"
-    if _has_long_starts(verdict) and verdict.cause != "cpu_contention":
+    if _has_long_starts(verdict) and verdict.cause not in ("cpu_contention", "epoch_start"):
         frac /= sum(share.frac for share in verdict.shares if share.name != "epoch_start")
         of_what = "the wait between epoch starts"
     return f"{cause_subject(verdict.cause, verdict.cause_part)} {percent(frac)} of {of_what}."
 
 
-def _each_begins_an_epoch(verdict: Verdict) -> bool:
-    return verdict.epoch_starts is not None and not verdict.epoch_starts.n
+def _mostly_between_starts(verdict: Verdict) -> bool:
+    """Returns whether most of the cause's share is in steps with which no epoch begins: each of these begins an
+    iterator, or each step an epoch."""
+    starts = verdict.epoch_starts
+    return starts is not None and 2 * starts.frac < verdict.cause_frac * verdict.idle_frac
 
 
 def _has_long_starts(verdict: Verdict) -> bool:

@@ -143,5 +143,6 @@ def _situation(evidence: Evidence, verdict: Verdict) -> advice_rules.Situation:
         step_ms=evidence.trace.step_s * 1e3,
         samples_per_s=evidence.samples_per_s,
         signatures=verdict.signatures,
+        sampler_ms=evidence.sampler_ms,
         causes=tuple(causes),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -58,10 +58,13 @@ def columns_of(
 def marks_of(steps: Sequence[Step], before: Step | None = None, first: int = 0) -> Columns:
     """Returns the marks of steps, for `derive`, as of a device that works at once."""
     numbers = np.arange(first, first + len(steps), dtype=float)
-    begins = _begins(steps, before)
+    requested_s = _begins(steps, before)
     # As if it had waited for all of them at once, before its work.
-    received_s = begins + np.array([step.wait_s if step.wait_is_known else NAN for step in steps])
+    waits_s = np.array([step.wait_s if step.wait_is_known else NAN for step in steps])
     ends = np.array([step.end_s for step in steps])
+    # A step that the script marks may end after the iterator of the next one was begun.
+    begins = np.fmax(requested_s, _ends_before(ends, before))
+    received_s = np.maximum(requested_s + waits_s, begins)
     return {
         "step": numbers,
         "epoch": np.array([float(step.epoch) for step in steps]),
@@ -94,12 +97,18 @@ def _begins(steps: Sequence[Step], before: Step | None) -> Figures:
     return np.array(begins)
 
 
+def _ends_before(ends: Figures, before: Step | None) -> Figures:
+    """Returns when the step before each one ended; NaN where there was none."""
+    first_s = NAN if before is None else before.end_s
+    return np.concatenate([[first_s], ends[:-1]])
+
+
 def _previous_ends(steps: Sequence[Step], begins: Figures, before: Step | None) -> Figures:
     """Returns where the gap before each step counts from: where the one before ended; where the step
     itself began, if it is the first of all, or an evaluation or vitprof itself was between them."""
-    ends = [NAN if before is None else before.end_s, *(step.end_s for step in steps)]
+    ends = np.array([step.end_s for step in steps])
     begins_anew = [step.after_evaluation or _is_held_up(step) for step in steps]
-    previous_ends = np.where(begins_anew, begins, ends[:-1])
+    previous_ends = np.where(begins_anew, begins, _ends_before(ends, before))
     if before is None:
         previous_ends[:1] = begins[:1]
     return previous_ends
@@ -135,19 +144,32 @@ def _n_ready(step: Step) -> float:
     return step.fetches[0].n_ready if step.fetches else NAN
 
 
-def _stages(steps: Iterable[Step]) -> dict[str, Figures]:
+def _stages(steps: Sequence[Step]) -> dict[str, Figures]:
     """Returns the columns of how the batches of each step were made."""
     rows = [_sum_of_stages(step) for step in steps]
     figures = np.fromiter(itertools.chain.from_iterable(rows), float, len(rows) * len(NOT_KNOWN))
     columns = figures.reshape(len(rows), len(NOT_KNOWN)).T
     made = dict(zip(Stages._fields, columns, strict=True))
     dataset_s = made.pop("dataset_s")
-    return {"read_s": np.maximum(0.0, dataset_s - made["transform_s"]), **made}
+    return {
+        "read_s": np.maximum(0.0, dataset_s - made["transform_s"]),
+        **made,
+        "sampler_s": np.array([_sum_of(step, "sampler_s") for step in steps]),
+        "iterator_s": np.array([_sum_of(step, "iterator_s") for step in steps]),
+        "after_made_s": np.array([_sum_of(step, "after_made_s") for step in steps]),
+    }
+
+
+def _sum_of(step: Step, name: str) -> float:
+    """Returns the seconds of all waits of a step for this; NaN where no loader tells its stages."""
+    if all(fetch.stages is None for fetch in step.fetches):
+        return NAN
+    return float(sum(getattr(fetch, name) for fetch in step.fetches))
 
 
 def _sum_of_stages(step: Step) -> Stages:
-    """Returns the seconds of all batches of a step in each stage, from the beginning of the first to
-    the end of the last."""
+    """Returns the seconds of all batches of a step in each stage, as if the last one was made right after
+    the others: what was between them is no part of making any."""
     known = [stages for fetch in step.fetches if (stages := fetch.stages) is not None]
     if len(known) < 2:
         return known[0] if known else NOT_KNOWN
@@ -155,7 +177,7 @@ def _sum_of_stages(step: Step) -> Stages:
         dataset_s=sum(stages.dataset_s for stages in known),
         transform_s=sum(stages.transform_s for stages in known),
         collate_s=sum(stages.collate_s for stages in known),
-        start_s=known[0].start_s,
+        start_s=known[-1].end_s - sum(stages.end_s - stages.start_s for stages in known),
         end_s=known[-1].end_s,
         worker=known[-1].worker,
     )

@@ -17,6 +17,7 @@ from operator import attrgetter, itemgetter
 
 from vitprof.watch.core.device_columns import DeviceFigures
 from vitprof.watch.core.loop import Step
+from vitprof.watch.core.timeline import Fetch
 from vitprof.watch.events import NAN, Event, Kind, MarkedPoint
 
 LEAST_SAMPLES = 8
@@ -235,7 +236,7 @@ def moments(step: Step, events: Sequence[Event]) -> list[tuple[float, str]]:
     """Returns what happened in a step, in order."""
     batches = step.fetches[step.n_of_last_epoch :]
     unsorted = [(fetch.received_s, "received") for fetch in batches]
-    unsorted += [(fetch.requested_s, "requested") for fetch in batches[1:]]
+    unsorted += [(fetch.came_s, "requested") for fetch in batches[1:]]
     for event in events:
         if event.kind is Kind.MODEL_CALLED:
             unsorted.append((event.at_s, "called"))
@@ -275,6 +276,11 @@ def asleep_s(events: Sequence[Event]) -> float:
     return asleep if called is None else NAN
 
 
+def is_within(fetch: Fetch, since_s: float, until_s: float) -> bool:
+    """Returns whether a part of the wait for a batch was in this time."""
+    return max(fetch.came_s, since_s) < min(fetch.until_s, until_s)
+
+
 def spent_in(step: Step, events: Sequence[Event]) -> Spent | None:
     """Returns what the thread that trains did itself in a step, without its waits for batches; None where
     the step was not looked at up to its work."""
@@ -287,7 +293,7 @@ def spent_in(step: Step, events: Sequence[Event]) -> Spent | None:
     read_bytes = 0.0
     asleep_s = 0.0
     for before, after in itertools.pairwise(noted):
-        if any(before.at_s <= fetch.requested_s < after.at_s for fetch in step.fetches):
+        if any(is_within(fetch, before.at_s, after.at_s) for fetch in step.fetches):
             continue
         read_bytes += after.value("read_bytes") - before.value("read_bytes")
         used_s = after.value("cpu_s") - before.value("cpu_s")

@@ -78,6 +78,11 @@ class Fetch:
     exhausted: bool = False
     """Whether no batch came: the iteration is over."""
     made: Stages | None = None
+    sampler_s: float = 0.0
+    """What the sampler took meanwhile, where that is a while. With workers it is for a later batch, and comes
+    after this one was made."""
+    ended_s: float = 0.0
+    """How long the end of its iterator's workers took, before the script had it."""
 
     @property
     def stages(self) -> Stages | None:
@@ -85,6 +90,26 @@ class Fetch:
         if self.made is None and self.is_from is not None:
             return self.is_from.stages
         return self.made
+
+    @property
+    def iterator_s(self) -> float:
+        """Returns how much of the wait the iterator took to begin, until a batch was begun, and to end."""
+        stages = self.stages
+        if stages is None:
+            return self.ended_s
+        begun_s = 0.0
+        if self.first:
+            is_by_loop = math.isnan(stages.worker)
+            sampler_s = self.sampler_s if is_by_loop else 0.0
+            begun_s = max(0.0, min(stages.start_s, self.received_s) - self.since_s - sampler_s)
+        return begun_s + self.ended_s
+
+    @property
+    def after_made_s(self) -> float:
+        """Returns how much of the wait after the batch was made is no part of handing it over."""
+        stages = self.stages
+        is_by_worker = stages is not None and not math.isnan(stages.worker)
+        return self.ended_s + (self.sampler_s if is_by_worker else 0.0)
 
     @property
     def came_s(self) -> float:
@@ -130,10 +155,15 @@ KINDS = frozenset(map(int, Kind))
 @dataclass(frozen=True, slots=True)
 class Begun:
     """An iteration that was begun; or several, one right after another, as `zip` begins them: the first
-    request of any waits for all of them."""
+    request of any waits for all of them. So it does for the end of the workers of an iterator whose place one
+    has taken: `batches = iter(loader)` begins the new one, and then drops the one before."""
 
     since_s: float
     until_s: float
+
+    def is_followed_by(self, since_s: float) -> bool:
+        """Returns whether what begins then comes right after it."""
+        return self.until_s <= since_s < self.until_s + AT_ONCE_S
 
 
 MOST_AHEAD = 64
@@ -267,6 +297,9 @@ class Thread:
         """Requests without an answer, the innermost last: a loader may request batches of another."""
         self._last: Fetch | None = None
         """The batch that came last: how it was made follows."""
+        self._waited_until_s = -math.inf
+        """When the last wait was over: no moment counts as two of them. The next one may have begun before work was
+        seen, as where an iterator is made before the update; then that step is so much shorter."""
         self._made: tuple[float, float, float] = (NAN, NAN, NAN)
         self._of_loaders: set[float] = set()
         """The queues that loaders fetch from."""
@@ -283,6 +316,7 @@ class Thread:
             Kind.MADE_BETWEEN: self._note_when_made,
             Kind.CALLED: self._note_call,
             Kind.SHUT_DOWN: self._wait_for_workers,
+            Kind.SAMPLED: self._note_sampler,
             Kind.WAITED: self._wait,
             Kind.BACKWARD: self._differentiate,
             Kind.DIFFERENTIATED: self._note_end_of_pass,
@@ -319,7 +353,7 @@ class Thread:
         self._iterations.begin(iterator, loader)
         begun = Begun(since_s, at_s)
         for other, before in list(self._begun.items()):
-            if before.until_s <= since_s < before.until_s + AT_ONCE_S:
+            if before.is_followed_by(since_s):
                 begun = Begun(before.since_s, at_s)
                 self._begun[other] = begun
         self._begun[iterator] = begun
@@ -335,7 +369,7 @@ class Thread:
         since_s = at_s
         begun = self._begun.pop(iterator, None)
         if begun is not None and at_s < begun.until_s + AT_ONCE_S:
-            since_s = at_s - (begun.until_s - begun.since_s)
+            since_s = max(at_s - (begun.until_s - begun.since_s), self._waited_until_s)
             self._forget_beginning(begun, at_s)
         is_first = begun is not None
         # By position: names would take a quarter of the time of reading an event.
@@ -383,6 +417,7 @@ class Thread:
             if fetch.iterator == iterator:
                 fetch.received_s = at_s
                 self._last = fetch
+                self._waited_until_s = at_s
                 return fetch
         return None
 
@@ -409,12 +444,22 @@ class Thread:
         if self._last is not None:
             self._last.made = Stages(*self._made, start_s, end_s, worker)
 
-    def _wait_for_workers(self, at_s: float, iterator: float, *_: float) -> None:
+    def _wait_for_workers(self, at_s: float, iterator: float, since_s: float, *_: float) -> None:
         """Notes the end of an iterator's workers: until then the script has not got the batch that came
         last, if it has done nothing since."""
         last = self._last
         if last is not None and last.iterator == iterator and self._latest is last:
+            last.ended_s += at_s - last.received_s
             last.received_s = at_s
+            self._waited_until_s = at_s
+            return
+        for other, before in list(self._begun.items()):
+            if before.is_followed_by(since_s):
+                self._begun[other] = Begun(before.since_s, at_s)
+
+    def _note_sampler(self, at_s: float, iterator: float, since_s: float, *_: float) -> None:
+        if self._pending and self._pending[-1].iterator == iterator:
+            self._pending[-1].sampler_s += at_s - since_s
 
     def _note_call(self, _: float, number: float, gradients: float, *__: float) -> None:
         if self._last is not None:
@@ -468,7 +513,8 @@ class Thread:
             # No batch, as at a time limit: the wait for one goes on, unless work is in between.
             self._polled.setdefault(queue, since_s)
             return
-        since_s = self._polled.pop(queue, since_s)
+        since_s = max(self._polled.pop(queue, since_s), self._waited_until_s)
+        self._waited_until_s = at_s
         fetch = Fetch(
             loader=int(queue),
             iterator=int(queue),

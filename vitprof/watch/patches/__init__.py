@@ -120,6 +120,9 @@ class StepSampler(Protocol):
     def stepped(self, now_s: float) -> None:
         """Notes a step of an optimizer."""
 
+    def waited(self, now_s: float) -> None:
+        """Notes that a wait is over which began after a batch had come."""
+
     def remove(self) -> None:
         """Looks at no more steps."""
 
@@ -350,6 +353,8 @@ class Recorder:
         """Notes that an iteration over a loader is about to begin."""
         if self.marks is not None:
             self.marks.before_begin()
+        if self.sampler is not None and self.is_looking:
+            self.sampler.requested()
 
     def before_request(self) -> None:
         """Notes that a batch is about to be requested: before the event, so that no wait has what it
@@ -390,6 +395,13 @@ class Recorder:
             self.count(now_s)
         if self.marks is not None:
             self.marks.waited()
+
+    def shut_down(self, now_s: float) -> None:
+        """Notes that the workers of an iterator have ended."""
+        if self.marks is not None:
+            self.marks.waited()
+        if self.sampler is not None and self.is_looking:
+            self.sampler.waited(now_s)
 
     def backward(self, now_s: float, loss: Any) -> None:
         """Notes a backward pass."""

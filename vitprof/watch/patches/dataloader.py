@@ -29,8 +29,10 @@ from vitprof.watch.patching import leave_sign
 NUMBER = "_vitprof_number"
 """Attribute of an iterator of PyTorch's: its number."""
 BEGUN, REQUESTED, RECEIVED = int(Kind.BEGUN), int(Kind.REQUESTED), int(Kind.RECEIVED)
-SHUT_DOWN = int(Kind.SHUT_DOWN)
+SHUT_DOWN, SAMPLED = int(Kind.SHUT_DOWN), int(Kind.SAMPLED)
 EXHAUSTED, MADE, MADE_BETWEEN = int(Kind.EXHAUSTED), int(Kind.MADE), int(Kind.MADE_BETWEEN)
+LEAST_SAMPLING_S = 50e-6
+"""What a sampler takes at least to be noted: PyTorch's own take less for a batch of a few hundred samples."""
 
 
 def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
@@ -51,6 +53,8 @@ def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
     if base.__module__ == dataloader.__name__:
         wrap = functools.partial(_next_recorded, recorder)
         replacements.replace(base, "__next__", wrap)
+        wrap = functools.partial(_sampling_recorded, recorder)
+        replacements.replace(base, "_next_index", wrap)
     workers = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
     if workers is not None and "_shutdown_workers" in vars(workers):
         wrap = functools.partial(_shutdown_recorded, recorder)
@@ -204,11 +208,30 @@ def _shutdown_recorded(
         shut_down(self)
         number = getattr(self, NUMBER, 0)
         if number:
-            recorder.emit((SHUT_DOWN, perf_counter(), get_ident(), number, since_s, NAN, NAN))
-            if recorder.marks is not None:
-                recorder.marks.waited()
+            now_s = perf_counter()
+            recorder.emit((SHUT_DOWN, now_s, get_ident(), number, since_s, NAN, NAN))
+            recorder.shut_down(now_s)
 
     return shutdown_recorded
+
+
+def _sampling_recorded(
+    recorder: Recorder, next_index: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    """Records how long a sampler takes for a batch: in the loop's process, whatever the number of workers."""
+
+    @functools.wraps(next_index)
+    def sampling_recorded(self: Any) -> Any:
+        since_s = perf_counter()
+        index = next_index(self)
+        now_s = perf_counter()
+        # A dataset that reads a loader of its own: that is part of making the batch.
+        if now_s - since_s >= LEAST_SAMPLING_S and MAKING.now.laps is None:
+            number = getattr(self, NUMBER, 0)
+            recorder.emit((SAMPLED, now_s, get_ident(), number, since_s, NAN, NAN))
+        return index
+
+    return sampling_recorded
 
 
 def _numbered(recorder: Recorder, iterator: Any) -> int:

@@ -110,6 +110,11 @@ class PreparationSampler:
         else:
             self._note_spent(perf_counter())
 
+    def waited(self, now_s: float) -> None:
+        """Notes the end of a wait which began after the batch had come, as of an iterator's workers."""
+        if self._is_looking and not self._is_called and get_ident() == self._thread:
+            self._note_spent(now_s)
+
     def backward(self, now_s: float) -> None:
         """Ends a look where no module was called: it is not known where the model began."""
         if not self._is_looking or get_ident() != self._thread:
