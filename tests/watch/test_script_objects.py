@@ -173,6 +173,60 @@ def test_a_dataset_without_a_usable_length_ends_nothing(n: Any) -> None:
     assert loader_facts(Loader(dataset=Sized(7)))["n_samples"] == 7
 
 
+class Halving(torch.utils.data.Sampler[list[int]]):
+    """Draws its batches to know how many there are."""
+
+    drawn = False
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.drawn = True
+        yield from ([i, i + 1] for i in torch.randperm(6)[:3].tolist())
+
+    def __len__(self) -> int:
+        return len(list(self))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "n_batches"),
+    [
+        ({}, 4),
+        ({"drop_last": True}, 3),
+        ({"sampler": torch.utils.data.SubsetRandomSampler(range(4))}, 2),
+        ({"sampler": torch.utils.data.WeightedRandomSampler([1.0] * 7, 40)}, 20),
+        ({"batch_size": None}, 7),
+    ],
+    ids=repr,
+)
+def test_an_epoch_is_as_long_as_its_sampler(arguments: dict[str, Any], n_batches: int) -> None:
+    dataset = torch.utils.data.TensorDataset(torch.zeros(7))
+    loader = torch.utils.data.DataLoader(dataset, **({"batch_size": 2} | arguments))
+    assert loader_facts(loader)["epoch_batches"] == n_batches
+
+
+def test_a_sampler_of_the_scripts_own_is_not_asked() -> None:
+    """Its random numbers would be others than without vitprof."""
+    sampler = Halving()
+    dataset = torch.utils.data.TensorDataset(torch.zeros(7))
+    loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler)
+    assert loader_facts(loader)["epoch_batches"] is None
+    assert not sampler.drawn
+
+
+class Many(torch.utils.data.IterableDataset[int]):
+    """May give others than it says, and each worker all of them."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(9))
+
+    def __len__(self) -> int:
+        return 8
+
+
+def test_what_an_iterable_dataset_says_of_its_length_is_no_epoch() -> None:
+    loader = torch.utils.data.DataLoader(Many(), batch_size=2)
+    assert loader_facts(loader)["epoch_batches"] is None
+
+
 class Named:
     """Passes everything on, as wrappers of datasets do."""
 

@@ -91,6 +91,7 @@ def test_a_check_between_epochs_is_a_phase_and_in_no_step_and_the_loaders_argume
     expected = {
         "dataset": "Samples",
         "n_samples": scripts.N_SAMPLES,
+        "epoch_batches": scripts.N_SAMPLES // scripts.BATCH,
         "batch_size": scripts.BATCH,
         "num_workers": 0,
     }

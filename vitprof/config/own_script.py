@@ -374,6 +374,8 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
     if not n_samples or not isinstance(batch, int) or steps is None:
         return ""
     epoch_steps = math.ceil(n_samples / batch)
+    if "batch_size" not in changes:
+        epoch_steps = loader.get("epoch_batches") or epoch_steps
     if steps < 2 * epoch_steps:
         return (
             f"no sample is read again within {steps} steps: an epoch has {epoch_steps}, and the first "

@@ -263,9 +263,12 @@ class RunSummary:
     samples_per_s_low: Figure = measured("lower end of the 95% interval of samples_per_s")
     samples_per_s_high: Figure = measured("upper end of the 95% interval of samples_per_s")
     epoch_s: Figure = measured(
-        "training time of an epoch: median of the whole ones, else n_train / samples_per_s"
+        "training time of an epoch: median of the whole ones, else by the length of the set or loader"
     )
     n_epochs_measured: int = counted("whole epochs behind epoch_s; 0 means that it is extrapolated")
+    epoch_samples: Figure = measured(
+        "samples of an epoch: of the set, by the length of the loader, else of whole epochs"
+    )
     step_ms_median: Figure = measured("median time of a step")
     step_ms_p95: Figure = measured("time that 95% of the steps stay below")
     data_wait_frac: Figure = measured(
@@ -336,12 +339,12 @@ class RunSummary:
     loader_times_frac: Figure = measured(
         "share of the training time that measuring inside the loader took, about"
     )
-    read_ms: Figure = measured("inside the loader, for each batch: reading bytes from storage")
-    decode_ms: Figure = measured("inside the loader, for each batch: decoding and cropping")
-    transform_ms: Figure = measured(
     sampler_ms: Figure = measured(
         "for each batch: the loop's wait for the sampler of a watched script"
     )
+    read_ms: Figure = measured("inside the loader, for each batch: reading bytes from storage")
+    decode_ms: Figure = measured("inside the loader, for each batch: decoding and cropping")
+    transform_ms: Figure = measured(
         "inside the loader, for each batch: transforms and augmentation"
     )
     collate_ms: Figure = measured(

@@ -28,6 +28,8 @@ class WatchedLoader(TypedDict, total=False):
     """Class of the dataset; null where no loader was seen."""
     n_samples: int | None
     """Length of the dataset; null where it has none."""
+    epoch_batches: int | None
+    """Batches of an epoch, by its sampler; null where that is the script's own."""
     batch_size: int | None
     """Samples for each step; null where the script makes its own batches."""
     num_workers: int
@@ -291,6 +293,8 @@ class Facts(TypedDict, total=False):
     loader"."""
     loaders: list[LoaderWaits]
     """The loaders of a watched run whose steps ask several for a batch."""
+    epoch_steps: float
+    """Steps of an epoch of a watched run, by the length of its loader and the batches that a step has."""
     iterators_at_once: bool
     """Whether several iterators of a loader were open at once in a watched run, as of `zip(loader,
     loader)`: with persistent workers they would be one."""

@@ -29,6 +29,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
     return {
         "dataset": name_of(dataset),
         "n_samples": length(dataset),
+        "epoch_batches": epoch_batches(loader),
         "batch_size": batch_size,
         "num_workers": whole_number(of("num_workers")) or 0,
         "prefetch_factor": whole_number(of("prefetch_factor")),
@@ -39,6 +40,31 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         **({"framework": framework} if framework else {}),
         **made_of(loader),
     }
+
+
+COUNTED_BY = ("torch", "torchdata", "accelerate", "transformers", "lightning", "pytorch_lightning")
+"""Packages whose loaders and samplers know their length without doing anything for it."""
+
+
+def epoch_batches(loader: Any) -> int | None:
+    """Returns the batches of an epoch, of a loader whose sampler knows their number; None for others.
+
+    A sampler of the script's own is not asked: it may draw its batches to count them, with random numbers that the
+    script then lacks. An IterableDataset may give more samples than it says, or fewer.
+    """
+    of_batches = attribute(loader, "batch_sampler")
+    if of_batches is None:
+        of_batches = attribute(loader, "sampler")
+    of_samples = attribute(of_batches, "sampler")
+    asked = [loader, of_batches]
+    if of_samples is not None:
+        asked.append(of_samples)
+    return length(loader) if all(map(_is_counted, asked)) else None
+
+
+def _is_counted(of: Any) -> bool:
+    owner = next((kind for kind in type(of).__mro__ if "__len__" in vars(kind)), None)
+    return owner is not None and owner.__module__.partition(".")[0] in COUNTED_BY
 
 
 def _start_method(context: Any) -> str | None:

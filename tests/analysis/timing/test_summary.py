@@ -13,12 +13,14 @@ from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.analysis.timing.summary import (
     RunningTotals,
     StepSums,
+    epoch_of_script,
     loader_times_s,
     recording_cost,
     start_phases,
     summarise,
 )
 from vitprof.config import RunConfig
+from vitprof.config.own_script import own_config
 from vitprof.config.resolve import resolve
 from vitprof.measure.stopwatch import stopwatch_cost_s
 from vitprof.recording.columns import Phase, RunSummary
@@ -216,6 +218,43 @@ def test_the_time_of_an_epoch(epochs: list[int], n_train: int, expected: float, 
     if n == 0:
         expected = n_train / s.samples_per_s
     assert (s.epoch_s, s.n_epochs_measured) == (pytest.approx(expected), n)
+
+
+OWN = own_config("train.py")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "epoch_steps", "expected", "n", "samples"),
+    [
+        ([0, 0, 1, 1, 2, 2], 2.0, (7 + 11) / 2, 2, 20),
+        ([0, 0, 1, 1, 2, 2], 1.5, (7 + 11) / 2, 2, 15),  # a last step with half of its batches
+        ([0, 0, 0, 0, 0, 0], 40.0, 40 * 3.5, 0, 400),  # only a part of one: by the loader's length
+        ([0, 0, 1, 1, 2, 2], 9.0, 9 * 3.5, 0, 90),  # left early each time
+        ([0, 0, 1, 1, 2, 2], None, (7 + 11) / 2, 2, 20),  # as long as the others
+        ([0, 0, 1, 1, 1, 2], None, 12, 1, 25),  # not over yet; and what is whole differs
+        ([0, 0, 0, 0, 0, 1], None, 15, 1, 50),
+        ([0, 0, 0, 0, 0, 0], None, NAN, 0, NAN),  # nobody knows how long it will be
+    ],
+)
+def test_an_epoch_of_a_script_is_as_long_as_its_loader_or_as_those_that_were_seen(
+    epochs: list[int], epoch_steps: float | None, expected: float, n: int, samples: float
+) -> None:
+    """Of a sampler of a tenth of the set 5.4 s were said for 0.53 s, and nothing of three whole epochs."""
+    steps = made_steps([0.0] * 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], epochs=epochs)
+    found = epoch_of_script(steps, epoch_steps, step_s=3.5)
+    assert (found.seconds, found.samples) == pytest.approx((expected, samples), nan_ok=True)
+    assert found.n_measured == n
+
+
+def test_the_length_of_its_dataset_says_nothing_of_a_scripts_epoch(steps: Any) -> None:
+    s = summary_of(steps, config=OWN, n_train=None, epoch_steps=5.0)
+    assert (s.epoch_s, s.n_epochs_measured) == (pytest.approx(5 * (H2D + COMPUTE) + 0.9), 1)
+    assert s.epoch_samples == pytest.approx(50)
+    s = summary_of(steps, config=OWN, n_train=None, epoch_steps=100.0)
+    usual_s = 0.9 / 7 + H2D + COMPUTE
+    assert s.epoch_s == pytest.approx(99 * usual_s + 0.4 + H2D + COMPUTE)
+    assert s.n_epochs_measured == 0
+    assert s.epoch_samples == pytest.approx(1000)
 
 
 @pytest.mark.parametrize("n_train", [None, 0])

@@ -620,3 +620,28 @@ def test_iterators_of_a_validation_that_are_open_at_once_say_nothing_of_the_trai
         script.fetch_of(CHECK, iterator, quiet=True)
     script.train(6)
     assert "iterators_at_once" not in Run(script).close().facts
+
+
+@pytest.mark.parametrize(("n_batches", "expected"), [(1, 40.0), (2, 20.0)])
+def test_the_steps_of_an_epoch_follow_from_the_length_of_the_loader(
+    n_batches: int, expected: float
+) -> None:
+    """A framework fetches at once all batches over which gradients are accumulated."""
+    script = Script()
+    described(script, TRAIN, "loader", epoch_batches=40)
+    for _ in range(12):
+        for _ in range(n_batches):
+            script.fetch(TRAIN)
+        script.backward()
+        script.update()
+    assert Run(script).close().facts["epoch_steps"] == expected
+
+
+def test_the_steps_of_an_epoch_are_not_known_where_its_loader_feeds_some_of_them() -> None:
+    script = Script()
+    described(script, TRAIN, "loader", epoch_batches=40)
+    described(script, OTHER, "loader", epoch_batches=None)
+    for _ in range(12):
+        script.train()
+        script.train(loader=OTHER)
+    assert "epoch_steps" not in Run(script).close().facts

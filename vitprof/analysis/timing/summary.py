@@ -25,7 +25,7 @@ from vitprof.analysis.timing import steady
 from vitprof.analysis.timing.chain import covered_before, nanoseconds, spans_of
 from vitprof.analysis.timing.compute_parts import divide_compute, divided_figures
 from vitprof.analysis.timing.gaps import Gaps, RunGaps, find_gaps
-from vitprof.config import RunConfig, accelerators, parts
+from vitprof.config import RunConfig, accelerators, own_script, parts
 from vitprof.recording.columns import TIMED_STAGES, Phase, RunSummary, Stop
 
 
@@ -231,23 +231,75 @@ def epoch_seconds(
     """Returns the training time of an epoch, without that of `stops`, and the number of whole
     epochs that it rests on.
 
-    It is the median over whole epochs; the first one, which includes start-up, counts only if there
-    is no other. Without a whole epoch, or if `n_train` is 0 (not known), the number is 0 and the
-    time extrapolated from `samples_per_s`, or NaN.
+    It is the median over whole epochs. Without one, or if `n_train` is 0 (not known), the number is 0 and
+    the time extrapolated from `samples_per_s`, or NaN.
     """
     epoch = steps["epoch"].astype(int)
     if len(epoch) and n_train:
         whole = np.bincount(epoch, weights=steps["samples"]) == n_train
-        ran_s = (
-            np.maximum(steps["step_s"] - steady.stopped_s(steps, stops), 0.0)
-            if stops
-            else steps["step_s"]
-        )
-        seconds = np.bincount(epoch, weights=ran_s)[whole]
-        if len(seconds):
-            counted = seconds[1:] if len(seconds) > 1 and whole[0] else seconds
-            return float(np.median(counted)), len(counted)
+        if whole.any():
+            return _median_seconds(steps, whole, stops)
     return (n_train / samples_per_s if n_train and samples_per_s > 0 else math.nan), 0
+
+
+def _median_seconds(steps: Series, whole: Mask, stops: Sequence[Stop]) -> tuple[float, int]:
+    """Returns the median time of the epochs in `whole`, without that of `stops`, and their number. The first
+    one, which includes start-up, counts only if there is no other."""
+    ran_s = steps["step_s"]
+    if stops:
+        ran_s = np.maximum(ran_s - steady.stopped_s(steps, stops), 0.0)
+    seconds = np.bincount(steps["epoch"].astype(int), weights=ran_s)[whole]
+    counted = seconds[1:] if len(seconds) > 1 and whole[0] else seconds
+    return float(np.median(counted)), len(counted)
+
+
+@dataclass(frozen=True)
+class EpochFigures:
+    """An epoch of a run; NaN where not known."""
+
+    seconds: float
+    n_measured: int
+    """Whole epochs behind the time; 0: it is extrapolated, or not known."""
+    samples: float
+
+
+def epoch_of_script(
+    steps: Series,
+    epoch_steps: float | None,
+    *,
+    step_s: float,
+    start_s: float = 0.0,
+    stops: Sequence[Stop] = (),
+) -> EpochFigures:
+    """Returns the figures of an epoch of a watched script. Its dataset's length says nothing of it: a sampler may draw
+    a part of the samples, or some of them several times.
+
+    `epoch_steps`: by the length of its loader; None where that is not known. Then each epoch but the last is taken as
+    a whole one, and the last one too if it is as long as these. `step_s`: the mean time of a steady step; `start_s`:
+    how much longer the first step of an epoch takes.
+    """
+    epoch = steps["epoch"].astype(int)
+    if not len(epoch):
+        return EpochFigures(math.nan, 0, math.nan)
+    n_steps = np.bincount(epoch)
+    if epoch_steps is not None:
+        whole = (
+            np.abs(n_steps - epoch_steps) < 1
+        )  # the last step of an epoch may have fewer batches
+    else:
+        whole = n_steps > 0
+        whole[-1] = False
+        if whole.any():
+            whole[-1] = n_steps[-1] == np.median(n_steps[whole])
+            epoch_steps = float(np.median(n_steps[whole]))
+    if epoch_steps is None:
+        return EpochFigures(math.nan, 0, math.nan)
+    counted = steps["samples"][steps["samples"] > 0]
+    samples = epoch_steps * mean(counted)
+    if whole.any():
+        seconds, n_measured = _median_seconds(steps, whole, stops)
+        return EpochFigures(seconds, n_measured, samples)
+    return EpochFigures(epoch_steps * step_s + start_s, 0, samples)
 
 
 def summarise(
@@ -269,9 +321,18 @@ def summarise(
     n_steady = int(keep.sum())
     step_s = steps["step_s"][keep]
     samples_per_s, low, high = _throughput(steps, counted)
-    epoch_s, n_epochs = epoch_seconds(
-        steps, int(facts.get("n_train") or 0), samples_per_s, steady.stops_of(facts)
-    )
+    n_train = int(facts.get("n_train") or 0)
+    stops = steady.stops_of(facts)
+    if own_script.is_own_script(config):
+        starts_s = steps["step_s"][steady.epoch_starts(steps)]
+        start_s = max(0.0, mean(starts_s) - mean(step_s)) if len(starts_s) else 0.0
+        epoch = epoch_of_script(
+            steps, facts.get("epoch_steps"), step_s=mean(step_s), start_s=start_s, stops=stops
+        )
+    else:
+        seconds, n_measured = epoch_seconds(steps, n_train, samples_per_s, stops)
+        is_known = n_train > 0 and len(steps["step"]) > 0
+        epoch = EpochFigures(seconds, n_measured, float(n_train) if is_known else math.nan)
     firsts = steps["data_wait_s"][steady.first_of_epoch(steps)]
     median_ms, p95_ms = np.percentile(step_s, (50, 95)) * 1e3 if n_steady else (math.nan, math.nan)
     divided = divide_compute(steps, keep)
@@ -302,8 +363,9 @@ def summarise(
         samples_per_s=samples_per_s,
         samples_per_s_low=low,
         samples_per_s_high=high,
-        epoch_s=epoch_s,
-        n_epochs_measured=n_epochs,
+        epoch_s=epoch.seconds,
+        n_epochs_measured=epoch.n_measured,
+        epoch_samples=epoch.samples,
         step_ms_median=float(median_ms),
         step_ms_p95=float(p95_ms),
         data_wait_frac=totals.share(totals.data_wait_s),

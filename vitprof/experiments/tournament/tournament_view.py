@@ -112,7 +112,7 @@ class TournamentView:
             entries = over_whole_epochs(entries)
             if script is not None:
                 entries = self._with_losses(entries)
-                n_train = int((script.loader or {}).get("n_samples") or 0)
+                n_train = epoch_samples(entries)
             else:
                 n_train = catalog.dataset_info(base.dataset, base.n_images).n_train // base.ranks
             spent: dict[int, float] = {}
@@ -201,6 +201,16 @@ class TournamentView:
                 status = "cut"
             self._ended[key] = ended_outcome(self._store, run.id, run.round, status)
         return self._ended[key]
+
+
+def epoch_samples(entries: Sequence[Entry]) -> int:
+    """Returns the samples of an epoch of a script, as the first of its runs counted them that could; 0 where
+    none did. The length of its dataset is another number where a sampler draws a part of it."""
+    for entry in sorted(entries, key=lambda entry: entry.key != UNCHANGED):
+        for outcome in entry.outcomes:
+            if outcome.summary is not None and math.isfinite(outcome.summary.epoch_samples):
+                return round(outcome.summary.epoch_samples)
+    return 0
 
 
 def rounds_of(now: TournamentState) -> int:

@@ -290,6 +290,8 @@ def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     if board.whole_epochs:
         how = "measured: every run saw a whole one"
     words = f"Seconds for an epoch of {board.n_train:,} images, {how}."
+    if not board.n_train:
+        words = "How long an epoch takes is not known: no run saw a whole one, and its length was not said."
     absent = []
     for measure in ("GPU memory", "GPU-util"):
         if not any(column.startswith(measure) for column in frame.columns):

@@ -28,6 +28,8 @@ from vitprof.watch.core.training import Training
 from vitprof.watch.events import COLUMNS, Description, Kind, Row
 
 AT_S = COLUMNS.index("at_s")
+NEARLY_ALL_FRAC = 0.9
+"""Share of the steps that have batches of a loader whose epochs are those of the training."""
 FEW_UPDATES = 4
 """More updates than that on the only batch of a script are training on one batch."""
 DEVICE_COLUMNS = (
@@ -49,6 +51,8 @@ class LoaderWaits:
     each epoch."""
 
     facts: Mapping[str, Any]
+    steps: int = 0
+    """Steps that have batches of it."""
     batches: int = 0
     wait_s: float = 0.0
 
@@ -91,11 +95,22 @@ class RunTotals:
         for loader in loaders:
             if loader not in self.waits_of:
                 self.waits_of[loader] = self._place_of(loader, loaders)
+            self.waits_of[loader].steps += 1
         for fetch in step.fetches:
             waits = self.waits_of.get(fetch.loader)
             if waits is not None:
                 waits.batches += not fetch.exhausted
                 waits.wait_s += fetch.wait_s
+
+    def epoch_steps(self, loader: int) -> float | None:
+        """Returns the steps of an epoch of a loader; None where its length is not known, or many steps have no batch of
+        it. A step may have several: gradients are accumulated over those that were fetched at once."""
+        waits = self.waits_of.get(loader)
+        n_steady = self.n - WARMUP_STEPS
+        if waits is None or waits.steps < NEARLY_ALL_FRAC * n_steady:
+            return None
+        epoch_batches = waits.facts.get("epoch_batches")
+        return float(epoch_batches * waits.steps / waits.batches) if epoch_batches else None
 
     def _place_of(self, loader: int, in_step: Iterable[int]) -> LoaderWaits:
         """Returns what is counted of a loader that is new: it takes the place of one with the same facts, if
@@ -300,6 +315,9 @@ class RunMessages:
         facts = loop_facts(training, self._totals, self._descriptions, finished=finished)
         if self._live.several_at_once & self._totals.loaders:
             facts["iterators_at_once"] = True
+        epoch_steps = self._totals.epoch_steps(self._main_loader or 0)
+        if epoch_steps is not None:
+            facts["epoch_steps"] = epoch_steps
         facts |= self._figures.facts()
         if self._blocks is not None:
             headrooms = [d.facts for d in self._descriptions.values() if d.kind == "headroom"]
