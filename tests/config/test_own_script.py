@@ -198,3 +198,34 @@ def test_a_loader_with_several_open_iterators_keeps_no_workers() -> None:
             in one(script(vary, loader=zipped)).refused
         )
     assert not one(script("prefetch_factor=2", loader=zipped)).refused
+
+
+STREAM: dict[str, Any] = LOADER | {"iterable": True, "shards": None, "divides": False}
+
+
+@pytest.mark.parametrize(
+    ("loader", "steps", "said"),
+    [
+        (STREAM, 100, "give --steps for more than one"),
+        (STREAM | {"epoch_samples": [80.0]}, 23, "give --steps 24 or more, so the samples of"),
+        (STREAM | {"epoch_samples": [80.0]}, 24, ""),
+        (STREAM | {"divides": True}, 100, ""),
+        (STREAM | {"divides": True, "shards": 1}, 100, "has 1 shard, and each worker reads whole"),
+        (STREAM | {"divides": True, "shards": 2}, 100, ""),
+        (STREAM | {"num_workers": 2}, 100, ""),
+        (LOADER, 100, ""),
+    ],
+)
+def test_workers_of_an_iterable_dataset_are_varied_where_they_share_its_samples(
+    loader: dict[str, Any], steps: int, said: str
+) -> None:
+    """Else each gives all of them: 600 steps for 200, and the most workers seem the fastest."""
+    refused = one(script("workers=2", loader=loader), steps).refused
+    assert said in refused
+    assert bool(said) == bool(refused)
+
+
+def test_one_worker_gives_what_the_loop_itself_would_read() -> None:
+    assert not one(script("workers=1", loader=STREAM), 100).refused
+    two = STREAM | {"num_workers": 2}
+    assert "not known to divide its samples" in one(script("workers=0", loader=two), 100).refused

@@ -30,14 +30,16 @@ MADE = {
 }
 
 
-def steps(n: int, workers: int, loss: float, trial: int) -> dict[str, np.ndarray]:
+def steps(
+    n: int, workers: int, loss: float, trial: int, epoch_steps: int = 10
+) -> dict[str, np.ndarray]:
     rng, step_s, number = np.random.default_rng(trial), 0.01 if workers else 0.04, np.arange(n)
     took = step_s * (1 + 0.01 * rng.random(n))
     times = waiting(time.perf_counter() - took.sum() + np.cumsum(took) - took, took / 2, took / 2)
     return columns(
         n,
         step=number,
-        epoch=number // 10,
+        epoch=number // epoch_steps,
         samples=8,
         loss=loss - number / 100,
         warmup=number < 5,
@@ -64,7 +66,9 @@ def main() -> None:
     loss = float(trial) if "random" in sys.argv else 1.0 + ("differs" in sys.argv and workers > 0)
     n = min(int(os.environ["VITPROF_WATCH_STEPS"]), 20 if "short" in sys.argv else 10**6)
     with watched(watched=loader | MADE | {"made_changed": changed}) as send:
-        send(steps(n, workers, loss, trial))
+        # as with an IterableDataset of which each worker gives all
+        epoch_steps = 10 * max(1, workers) if "all from each worker" in sys.argv else 10
+        send(steps(n, workers, loss, trial, epoch_steps))
 
 
 if __name__ == "__main__":

@@ -365,8 +365,9 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
     if changes.get("persistent_workers") and loader.get("iterators_at_once"):
         why = "several iterators of its loader are open at once, as of zip(loader, loader)"
         return f"{why}: with persistent workers they would be one, and share its batches"
-    if changes.get("decode_cache") != "ram":
-        return ""
+    why = why_not_divided(changes, loader, steps)
+    if why or changes.get("decode_cache") != "ram":
+        return why
     if loader.get("made_iterable"):
         return "the dataset is an IterableDataset, whose samples have no index to keep them by: leave decode_cache out"
     n_samples = loader.get("n_samples")
@@ -382,6 +383,45 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
             f"one fills the cache; give --steps {2 * epoch_steps} or more"
         )
     return ""
+
+
+def why_not_divided(
+    changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int | None
+) -> str:
+    """Returns why nobody could tell whether the workers of an IterableDataset share its samples; "" where
+    that is known, or a trial counts the samples of an epoch.
+    """
+    workers = changes.get("workers")
+    if not isinstance(workers, int) or not divides_anew(loader, workers):
+        return ""
+    shards = loader.get("shards")
+    if shards is not None and workers > shards:
+        has = "1 shard" if shards == 1 else f"{shards} shards"
+        return f"its IterableDataset has {has}, and each worker reads whole ones: {workers} workers are too many"
+    if loader.get("divides"):
+        return ""
+    unknown = (
+        "its IterableDataset is not known to divide its samples among workers: each would give all"
+    )
+    epoch_samples = loader.get("epoch_samples")
+    batch = changes.get("batch_size") or loader.get("batch_size")
+    if not epoch_samples or not isinstance(batch, int):
+        return (
+            f"{unknown}, and no epoch ended that tells their number; give --steps for more than one"
+        )
+    # the last batch of each worker may not be full
+    needed = 2 * (math.ceil(max(epoch_samples) / batch) + max(1, workers))
+    if steps is None or steps < needed:
+        return f"{unknown}; give --steps {needed} or more, so the samples of an epoch are counted"
+    return ""
+
+
+def divides_anew(loader: Mapping[str, Any], workers: int) -> bool:
+    """Returns whether so many workers divide the samples of an IterableDataset in another way than the
+    script's own: one worker gives what the loop itself would read.
+    """
+    own = max(1, int(loader.get("num_workers") or 0))
+    return bool(loader.get("iterable")) and max(1, workers) != own
 
 
 def _own_value(name: str, loader: Mapping[str, Any]) -> Any:

@@ -48,6 +48,13 @@ class WatchedLoader(TypedDict, total=False):
     """Class of the sampler."""
     drop_last: bool
     """Whether a last batch that is not full is dropped."""
+    iterable: bool
+    """Whether its dataset is an IterableDataset: each worker gives all that its own one yields."""
+    shards: int | None
+    """How many shards that has, of which each worker reads whole ones; null where it is not known."""
+    divides: bool
+    """Whether that is known to give each worker a part of its samples: by its library, or as its code asks
+    for its worker."""
     framework: str
     """Package whose training loop iterates over it, such as transformers."""
     name: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vitprof.watch import frameworks
+from vitprof.watch.iterable_facts import iterable_facts
 from vitprof.watch.patching import modules_in_stack
 from vitprof.watch.script_objects import attribute, is_true, length, name_of, whole_number
 from vitprof.watch.trial import made_of
@@ -38,6 +39,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "collate": name_of(of("collate_fn")),
         "sampler": name_of(of("sampler")),
         **({"framework": framework} if framework else {}),
+        **_iterable_facts(loader),
         **made_of(loader),
     }
 
@@ -65,6 +67,13 @@ def epoch_batches(loader: Any) -> int | None:
 def _is_counted(of: Any) -> bool:
     owner = next((kind for kind in type(of).__mro__ if "__len__" in vars(kind)), None)
     return owner is not None and owner.__module__.partition(".")[0] in COUNTED_BY
+
+
+def _iterable_facts(loader: Any) -> dict[str, Any]:
+    try:
+        return iterable_facts(loader)
+    except Exception:  # the code of the script's own dataset
+        return {}
 
 
 def _start_method(context: Any) -> str | None:

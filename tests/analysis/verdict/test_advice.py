@@ -275,6 +275,38 @@ def test_iterators_that_are_open_at_once_are_not_to_be_made_one() -> None:
     assert advice[0].words == "a loader for each iterator, with persistent_workers=True"
 
 
+@pytest.mark.parametrize(
+    ("facts", "workers", "first", "advised"),
+    [
+        ({"divides": False}, 0, "giving each worker its part of the samples", None),
+        ({"divides": True, "shards": 1}, 1, "storing the samples in more shards", None),
+        ({"divides": True, "shards": 3}, 0, "setting num_workers=3", 3),
+        ({"divides": True, "shards": None}, 0, "setting num_workers=6", 6),
+    ],
+)
+def test_workers_of_an_iterable_dataset_are_advised_where_they_share_its_samples(
+    facts: dict[str, Any], workers: int, first: str, advised: int | None
+) -> None:
+    """Else each gives all of them: 600 steps for 200."""
+    watched = {"dataset": "Rows", "prefetch_factor": None, "iterable": True, **facts}
+    script = dataclasses.replace(own_config("train.py"), workers=workers)
+    situation = dataclasses.replace(
+        of("read"), config=script, facts={**MACHINE, "watched": watched}, step_ms=20.0, idle_ms=18.0
+    )
+    advice = advise(situation)
+    assert advice[0].words.startswith(first)
+    assert advice[0].arguments.get("num_workers") == advised
+    if advised is None:
+        assert not any("num_workers" in one.arguments for one in advice)
+    making = {"made_s": 1.8, "batches": 100, "opened": 0}
+    for cause in ("read", "collate"):
+        facts_of_waits = {**situation.facts, "making": making}
+        waiting = dataclasses.replace(
+            situation, cause=cause, waiting_frac=0.9, facts=facts_of_waits
+        )
+        assert not any("__getitems__" in one.words for one in advise(waiting))
+
+
 def test_against_launches_each_setting_comes_in_its_turn() -> None:
     """What is in use already makes room for what comes after it."""
     gpu: dict[str, Any] = {"strategy": "memory", "device": "cuda:0"}

@@ -135,6 +135,27 @@ def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: P
     assert f"exit status 1: ValueError: not with workers; its log is {log} (run" in failed.reason
 
 
+def test_a_setting_that_changes_the_samples_of_an_epoch_is_never_recommended(
+    manager: JobManager, tmp_path: Path
+) -> None:
+    """Each worker of an IterableDataset may give all: the steps are faster, the epoch is not."""
+    number = made(manager.store, tmp_path, "all from each worker", repeats=1)
+    ran(manager, number, agreed=True)
+    view = TournamentView(manager.store, number)
+    as_it_is, two = view.state().entries
+    assert (as_it_is.status, two.status) == ("done", "failed")
+    assert two.reason == (
+        "an epoch has 160 samples with it, and 80 with the script as it is: it changes what is trained on"
+    )
+    found = recommend(view.board())
+    assert found is not None
+    assert found.key is None
+    assert (
+        "the script as it is is all that can be used: 2 workers is out: an epoch has"
+        in found.sentence
+    )
+
+
 def test_a_first_trial_that_fails_ends_it_and_can_be_run_again(
     manager: JobManager, tmp_path: Path
 ) -> None:

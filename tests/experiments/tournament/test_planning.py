@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 
+from tests.analysis.tournament.tournament_entries import entry, with_runs
 from vitprof.analysis.tournament.entries import key_in_words
+from vitprof.analysis.tournament.epoch_samples import EpochSamples
 from vitprof.config import RunConfig
+from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.planning import plan
-from vitprof.experiments.tournament.tournament_view import planned_rounds
+from vitprof.experiments.tournament.tournament_view import (
+    NOT_COUNTED,
+    planned_rounds,
+    with_samples,
+)
 from vitprof.store import RunStore, tournaments
 
 BASE = RunConfig(device="simulated:2,10", threads=1, steps=10, seed=7)
@@ -158,3 +165,31 @@ def test_a_proof_runs_the_job_and_the_advised_one_for_as_long() -> None:
     assert len({t.key for t in plan(planning.in_turns(*jobs))}) == 3, (
         "no runs of two jobs under one key"
     )
+
+
+@pytest.mark.parametrize(
+    ("vary", "of_setting", "status", "samples"),
+    [
+        (("workers", (2,)), EpochSamples((160.0,), 8.0), "failed", ""),
+        (("workers", (2,)), EpochSamples((80.0,), 8.0), "done", ""),
+        (("workers", (2,)), EpochSamples((), 64.0), "done", NOT_COUNTED),
+        (("batch_size", (2,)), EpochSamples((20.0,), 8.0), "done", ""),
+        (("prefetch_factor", (4,)), EpochSamples((), 64.0), "done", ""),
+    ],
+)
+def test_the_samples_of_an_epoch_are_those_of_the_script_as_it_is(
+    vary: tuple[str, tuple[int, ...]], of_setting: EpochSamples, status: str, samples: str
+) -> None:
+    """Another batch size may have another number, where an epoch has so many steps."""
+    loader = {"num_workers": 1, "batch_size": 8, "iterable": True, "divides": True}
+    script = OwnScript(("python", "train.py"), "/work", (vary,), loader)
+    spec = TournamentSpec(own_config("", steps=60), (OWN_SCRIPT,), (8,), script=script)
+    planned = plan(spec)
+    entries = []
+    for trial, counted in zip(planned, (EpochSamples((80.0,), 8.0), of_setting), strict=True):
+        made_of = entry(OWN_SCRIPT, 100.0, runs=1, batch_size=8, workers=trial.workers)
+        measured = with_runs(made_of, epoch_samples=[counted])
+        entries.append(dataclasses.replace(measured, key=trial.key))
+    as_it_is, other = with_samples(entries, planned, loader)
+    assert (as_it_is.key, as_it_is.status, as_it_is.samples) == (UNCHANGED, "done", "")
+    assert (other.status, other.samples) == (status, samples)

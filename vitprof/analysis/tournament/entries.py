@@ -14,6 +14,7 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Mask
+from vitprof.analysis.tournament.epoch_samples import EpochSamples
 from vitprof.config import own_script, strategies
 from vitprof.config.parts import THROTTLED
 from vitprof.recording.columns import RunSummary
@@ -54,6 +55,7 @@ class RunOutcome:
     disturbed: Mask = field(default_factory=lambda: np.empty(0, dtype=bool))
     """Which blocks other programs disturbed, (n,); empty if nobody looked: then all of them
     count."""
+    epoch_samples: EpochSamples = EpochSamples()
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Entry:
     known."""
     effect: str = "unknown"
     """The same as an `Effect`."""
+    samples: str = ""
+    """Why it is not known whether its workers give each sample once, in words; "" where it is."""
 
 
 def over_whole_epochs(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:

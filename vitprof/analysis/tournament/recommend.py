@@ -7,7 +7,11 @@ from typing import Literal
 
 from vitprof import formats
 from vitprof.analysis.thresholds import OTHERS_CORES
-from vitprof.analysis.tournament.entries import key_in_words, setting_in_words
+from vitprof.analysis.tournament.entries import (
+    OUT_OF_THE_RACE,
+    key_in_words,
+    setting_in_words,
+)
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 
 FULL_SHUFFLE = "full"
@@ -158,6 +162,7 @@ def _reasons(answer: _Answer) -> list[str]:
         *_disturbed(answer.ranked),
         *_without_starts(answer.ranked),
         *_losses(answer.chosen),
+        *_samples(answer.chosen),
         *_another_batch_size(answer),
         *_too_few_steps(answer.ranked),
     ]
@@ -200,6 +205,10 @@ def _measured_faster(answer: _Answer) -> list[str]:
 
 def _losses(chosen: LeaderboardRow) -> list[str]:
     return [f"Note the losses: {chosen.entry.losses}"] if chosen.entry.losses else []
+
+
+def _samples(chosen: LeaderboardRow) -> list[str]:
+    return [f"Note the data: {chosen.entry.samples}"] if chosen.entry.samples else []
 
 
 def _another_batch_size(answer: _Answer) -> list[str]:
@@ -252,6 +261,12 @@ def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> str:
         return f"{steps} of {name}, the fastest so far, {are} too few: make the runs longer."
     if len(ranked) < 2:
         rest = "nothing else has given a figure yet"
+        others = [row.entry for row in board.rows if row.key != best.key]
+        if others and all(entry.status in OUT_OF_THE_RACE for entry in others):
+            first = others[0]
+            return (
+                f"{name} is all that can be used: {setting_in_words(first)} is out: {first.reason}."
+            )
         if len(board.rows) == 1:
             rest = "there is nothing to compare it with"
         return f"Too early: only {name} has run; {rest}."

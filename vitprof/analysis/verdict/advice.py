@@ -228,7 +228,7 @@ def _make_concurrently(s: advice_rules.Situation, loader: Mapping[str, Any]) -> 
     one.
     """
     if own_script.is_dataloader(loader):
-        yield from _more_dataloader_workers(s)
+        yield from _more_dataloader_workers(s, loader)
         return
     name = loader.get("dataset") or "what makes the batches"
     ahead = "whose workers make batches ahead"
@@ -273,14 +273,23 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
     """
     making = s.facts.get("making")
     most = heaviest(transform_times(s.facts))
+    is_iterable = bool((s.facts.get("watched") or {}).get("iterable"))
     if cause == "read" and s.waits:
-        words = "fetching what the dataset waits for (a network, a drive) for a whole batch at once, in __getitems__"
+        words = "fetching what the dataset waits for (a network, a drive) "
+        # PyTorch asks no IterableDataset for several samples
+        words += (
+            "for many samples at once"
+            if is_iterable
+            else "for a whole batch at once, in __getitems__"
+        )
         waiting = percent(s.waiting_frac)
         yield Advice({}, words, f"{waiting} of the time of making a batch is a wait, not CPU work.")
         return
     if cause == "read" and making and making["opened"] >= making["batches"]:
         cause = "files"
     words, work = LIGHTER.get(cause, ("", ""))
+    if is_iterable:
+        words = words.removesuffix(", or __getitems__ in the dataset")
     if cause == "transform":
         once = "transforms that are not random done once beforehand"
         if s.on_cpu:  # the device is where transforms run anyway
@@ -323,8 +332,12 @@ LIGHTER = {
 """What takes longest -> what to try, and what most of the work on a batch is."""
 
 
-def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
+def _more_dataloader_workers(
+    s: advice_rules.Situation, loader: Mapping[str, Any]
+) -> Iterator[Advice]:
     """Yields advice to use as many workers as keep up and have a free core.
+
+    Of an IterableDataset no more than it has shards, and only where it is known to divide its samples.
 
     Where batches mostly wait they need no core of their own. One worker in place of the loop is
     advised where a device computes meanwhile, or a core was measured to be free: on the CPU the
@@ -341,6 +354,15 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
         if s.making_cores > 1:
             wanted = min(wanted, max(1, int(cores / s.making_cores)))
     unsure = s.on_cpu and math.isnan(s.free_cores)
+    if wanted > max(1, workers) and loader.get("iterable"):
+        shards = loader.get("shards")
+        if shards is not None and shards <= max(1, workers):
+            yield _more_shards(loader, shards)
+            return
+        if not loader.get("divides"):
+            yield _divide_first(loader)
+            return
+        wanted = min(wanted, shards or wanted)
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and unsure):
         return
     now = "in the training loop itself"
@@ -360,3 +382,19 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
             least_ms = max(least_ms, s.making_ms * s.making_cores / cores)
         advice = replace(advice, most_times=s.step_ms / least_ms)
     yield advice
+
+
+def _more_shards(loader: Mapping[str, Any], shards: int) -> Advice:
+    has = formats.count(shards, "shard")
+    reason = f"{loader.get('dataset')} has {has}, and each worker reads whole ones: more workers have nothing to do."
+    return Advice({}, "storing the samples in more shards, and then more workers", reason)
+
+
+def _divide_first(loader: Mapping[str, Any]) -> Advice:
+    """Returns the advice where it cannot be told whether workers would share the samples."""
+    reason = (
+        f"{loader.get('dataset')} is an IterableDataset, and nothing in its code is seen to ask for its worker: "
+        "then each worker gives all samples, and nothing is faster. More workers are no advice before that."
+    )
+    words = "giving each worker its part of the samples (torch.utils.data.get_worker_info), then workers"
+    return Advice({}, words, reason)

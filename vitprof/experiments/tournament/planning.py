@@ -18,6 +18,7 @@ import psutil
 
 from vitprof import formats
 from vitprof.analysis.tournament.entries import trial_key
+from vitprof.analysis.tournament.epoch_samples import epoch_samples
 from vitprof.config import (
     KNOBS,
     PARTS,
@@ -340,6 +341,8 @@ def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[st
     files = sorted(lasting, key=lambda path: (path == trial_folder.MORE, path))[-MOST_WRITES:]
     loader = dict(environment.get("watched") or {})
     loader["iterators_at_once"] = bool(run.facts.get("iterators_at_once"))
+    steps = store.steps(run_id, names=("epoch", "samples"))
+    loader["epoch_samples"] = list(epoch_samples(steps).ended)
     if "pin_memory" in dict(script.vary):
         # pinning is no setting to try where no GPU can be copied to
         loader["may_pin"] = environment.get("device") != "cpu" or bool(visible_gpus())

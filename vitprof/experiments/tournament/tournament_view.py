@@ -29,9 +29,15 @@ from vitprof.analysis.tournament.entries import (
     loss_effect,
     over_whole_epochs,
 )
+from vitprof.analysis.tournament.epoch_samples import (
+    EpochSamples,
+    are_counted,
+    epoch_samples,
+    why_other_samples,
+)
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
 from vitprof.config import PARTS, accelerators, estimates
-from vitprof.config.own_script import UNCHANGED
+from vitprof.config.own_script import UNCHANGED, divides_anew
 from vitprof.config.parts import THROTTLED, prepared_as
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
@@ -57,6 +63,10 @@ BLOCK_COLUMNS = (
 """Step columns that `run_blocks` and `over_epochs` need."""
 BY_A_PERSON = "stopped by the user"
 """Why a trial has no more runs, where the tournament has no other reason."""
+NOT_COUNTED = (
+    "no epoch ended in its runs, so it was not counted whether its workers give each sample once"
+)
+"""What is not known of a setting that divides the samples of an IterableDataset."""
 NOT_KNOWN = Disturbance(np.empty(0), np.empty(0, dtype=bool))
 """Where nobody looked who else ran: all blocks count."""
 
@@ -112,7 +122,8 @@ class TournamentView:
             entries = over_whole_epochs(entries)
             if script is not None:
                 entries = self._with_losses(entries)
-                n_train = epoch_samples(entries)
+                entries = with_samples(entries, planned, script.loader or {})
+                n_train = samples_of_an_epoch(entries)
             else:
                 n_train = catalog.dataset_info(base.dataset, base.n_images).n_train // base.ranks
             spent: dict[int, float] = {}
@@ -203,7 +214,7 @@ class TournamentView:
         return self._ended[key]
 
 
-def epoch_samples(entries: Sequence[Entry]) -> int:
+def samples_of_an_epoch(entries: Sequence[Entry]) -> int:
     """Returns the samples of an epoch of a script, as the first of its runs counted them that could; 0 where
     none did. The length of its dataset is another number where a sampler draws a part of it."""
     for entry in sorted(entries, key=lambda entry: entry.key != UNCHANGED):
@@ -242,7 +253,49 @@ def ended_outcome(store: RunStore, run_id: int, number: int, status: Status) -> 
         block_samples=blocks.samples,
         block_others_cores=disturbance.others_cores,
         disturbed=disturbance.disturbed,
+        epoch_samples=epoch_samples(steps),
     )
+
+
+def with_samples(
+    entries: Sequence[Entry], planned: Sequence[PlannedTrial], loader: Mapping[str, Any]
+) -> tuple[Entry, ...]:
+    """Returns the entries of a script's settings: one that gives another number of samples an epoch has
+    failed. Another batch size may change that number by itself.
+
+    `loader`: the script's own.
+    """
+    counted: dict[str, list[EpochSamples]] = {}
+    for entry in entries:
+        ended = [o for o in entry.outcomes if o.status in ("done", "cut")]
+        counted[entry.key] = [outcome.epoch_samples for outcome in ended]
+    as_it_is = counted.get(UNCHANGED, [])
+    compared = []
+    for entry, trial in zip(entries, planned, strict=True):
+        changes = {} if trial.setting is None else trial.setting.changes
+        of_setting = counted[entry.key]
+        if changes and of_setting and "batch_size" not in changes:
+            compared.append(_with_samples(entry, of_setting, as_it_is, loader))
+        else:
+            compared.append(entry)
+    return tuple(compared)
+
+
+def _with_samples(
+    entry: Entry,
+    of_setting: Sequence[EpochSamples],
+    as_it_is: Sequence[EpochSamples],
+    loader: Mapping[str, Any],
+) -> Entry:
+    workers = entry.workers or 0
+    # the last batch of each worker may not be full, or dropped
+    most_workers = max(1, workers, int(loader.get("num_workers") or 0))
+    why = why_other_samples(as_it_is, of_setting, entry.batch_size * most_workers)
+    if why:
+        return replace(entry, status="failed", reason=why)
+    if divides_anew(loader, workers) and not are_counted(as_it_is, of_setting):
+        return replace(entry, samples=NOT_COUNTED)
+    return entry
 
 
 def disturbance_of(store: RunStore, run_id: int, blocks: RunBlocks) -> Disturbance:
