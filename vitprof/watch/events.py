@@ -57,7 +57,8 @@ class Kind(enum.IntEnum):
     """A call that returns what another thread or process has made has returned: the object is the
     queue, pool or future."""
     CALLED = 16
-    """A model was called: the first call after a batch that was requested without gradients."""
+    """A model was called: the first call after a batch that was requested without gradients; once more where the
+    first one was without them, and the next one with gradients had some of the same samples."""
     OWN = 40
     """vitprof itself has held up the script, since the request before."""
     BLOCK = 42

@@ -125,6 +125,8 @@ LOOPS: dict[str, Loop] = {
     "loop-tasks-in-sequence": Loop(shape="tasks in sequence"),
     "loop-tasks-in-sequence-two-workers": Loop(shape="tasks in sequence", workers=2),
     "loop-pretrained": Loop(shape="pretrained", n=6),
+    "loop-hard-mining": Loop(shape="hard mining"),
+    "loop-hard-mining-two-workers": Loop(shape="hard mining", workers=2),
     "loop-iterator-each-step": Loop(shape="iterator each step"),
     "loop-iterator-each-step-with-a-worker": Loop(shape="iterator each step", workers=1),
     "loop-numbers-in-a-queue": Loop(shape="numbers in a queue"),
@@ -153,9 +155,6 @@ TAKEN_WRONGLY: dict[str, Loop] = {
     "loop-thread-two-workers": Loop(around="thread", workers=2),
     # all batches of an epoch are one step
     "loop-list": Loop(around="list"),
-    # each batch is an evaluation, and a step whose wait is not known
-    "loop-hard-mining": Loop(shape="hard mining"),
-    "loop-hard-mining-two-workers": Loop(shape="hard mining", workers=2),
     # the steps of the inner optimizer are steps of the training
     "loop-meta-learning": Loop(shape="meta learning", work_s=0.001),
 }

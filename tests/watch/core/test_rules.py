@@ -350,6 +350,22 @@ def test_the_same_where_a_model_got_its_batch_without_gradients_is_an_evaluation
     assert not any(step.wait_is_known for step in found.steps)
 
 
+def test_a_batch_that_is_scored_without_gradients_feeds_where_a_part_of_it_is_trained_on() -> None:
+    """As in hard example mining: the model is called again, with gradients, with samples that it has scored."""
+    script = Script()
+    for _ in range(4):
+        script.fetch(TRAIN, quiet=True)
+        for gradients in (0.0, 1.0):
+            called = script.log.events[-1]._replace(kind=Kind.CALLED, values=(gradients, 0.0, 0.0))
+            script.log.events.append(called)
+        script.backward()
+        script.update()
+    found = steps_of(script)
+    assert training_of(script).feeding == {TRAIN}
+    assert [shown(step) for step in found.steps] == 4 * [(SAMPLES, 10.0)]
+    assert found.evaluations == []
+
+
 def test_updates_without_batches_are_steps_whose_wait_is_not_known() -> None:
     script = Script()
     script.train(6)

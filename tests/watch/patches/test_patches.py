@@ -225,6 +225,39 @@ def test_a_model_that_gets_a_batch_without_gradients_is_recorded(
     assert [event.value("gradients") for event in called] == n_calls * [0.0]
 
 
+@pytest.mark.parametrize(
+    ("trained", "gradients"),
+    [("a part", [0.0, 1.0]), ("all", [0.0, 1.0]), ("others", [0.0]), ("by name", [0.0, 1.0])],
+)
+def test_a_model_that_gets_scored_samples_again_is_recorded(
+    recorder: Recorder, trained: str, gradients: list[float]
+) -> None:
+    """With gradients, whatever was done with them before: some train on the hardest of a batch alone."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    if trained == "by name":  # a model that takes no tensor by its place, as those of transformers
+        model.forward = lambda *, x: torch.nn.Sequential.forward(model, x)  # type: ignore[method-assign, assignment]
+    dataset = TensorDataset(torch.arange(24.0).reshape(8, 3))
+    with torch.no_grad():
+        (x,) = next(iter(DataLoader(dataset, batch_size=8)))
+        x = x / 7
+        model(x=x) if trained == "by name" else model(x)
+    part = {"all": x, "others": x + 1}.get(trained, x[[5, 2]])
+    model(x=part) if trained == "by name" else model(part)
+    called = [event for event in events(recorder) if event.kind is Kind.CALLED]
+    assert [event.value("gradients") for event in called] == gradients
+    assert not torch.nn.modules.module._global_forward_pre_hooks, "nothing listens any more"
+
+
+def test_samples_that_are_all_alike_are_not_known_again(recorder: Recorder) -> None:
+    model = torch.nn.Linear(3, 1)
+    with torch.no_grad():
+        (x,) = next(iter(loader()))
+        model(torch.zeros_like(x))
+    model(torch.zeros_like(x))
+    called = [event for event in events(recorder) if event.kind is Kind.CALLED]
+    assert [event.value("gradients") for event in called] == [0.0]
+
+
 def test_an_iteration_that_fails_ends_with_its_own_error(recorder: Recorder) -> None:
     def fail(_samples: object) -> None:
         raise ZeroDivisionError

@@ -63,8 +63,8 @@ class Fetch:
     tensor: float = NAN
     """A number by which the batch is known again in another thread."""
     evaluated: bool | None = None
-    """Whether a model was called without gradients, right after a batch that was requested so; None
-    where nobody looked."""
+    """Whether a model was called without gradients, right after a batch that was requested so, and not
+    with gradients after that, with some of the same samples; None where nobody looked."""
     inside: tuple[Fetch, ...] = ()
     """The batches of loaders inside its own that came meanwhile."""
     is_from: Fetch | None = None
@@ -462,9 +462,13 @@ class Thread:
             self._pending[-1].sampler_s += at_s - since_s
 
     def _note_call(self, _: float, number: float, gradients: float, *__: float) -> None:
-        if self._last is not None:
-            self._last.evaluated = gradients == 0.0
-            self.looked_at.append(self._last)
+        """Notes a call of a model with the last batch: a second one, with gradients, trains on what the
+        first one has scored."""
+        last = self._last
+        if last is not None:
+            if last.evaluated is None:
+                self.looked_at.append(last)
+            last.evaluated = gradients == 0.0
 
     def _differentiate(self, at_s: float, _: float, loss: float, *__: float) -> None:
         self.n_passes += 1
