@@ -63,6 +63,32 @@ def test_only_vitprof_is_importable_from_its_side(tmp_path: Path) -> None:
         ), python
 
 
+HOLDS_ITS_ITERATOR = """
+import sys
+import vitprof
+from torch.utils.data import DataLoader
+held = iter(DataLoader(range(8), num_workers=1))
+next(held)
+def stepping():
+    with vitprof.step():
+        yield
+inside = stepping()
+next(inside)
+# Python clears these modules, ours among them, before it frees the iterator.
+sys.kept = list(sys.modules.values())
+"""
+
+
+def test_what_only_the_end_of_python_frees_ends_as_without_us() -> None:
+    """Needs an end of Python: the scripts of a `Host` have none."""
+    env = {**os.environ, "VITPROF_WATCH_SOCKET": "/none", "VITPROF_WATCH_ROOT": str(ROOT)}
+    env["PYTHONPATH"] = str(ROOT / "vitprof" / "watch" / "startup")
+    script = [sys.executable, "-c", HOLDS_ITS_ITERATOR]
+    done = subprocess.run(script, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Traceback" not in done.stderr, done.stderr
+
+
 def test_a_broken_environment_is_a_line(host: Host) -> None:
     """In a script that imports the patched module."""
     broken = {

@@ -146,8 +146,10 @@ class StepScope(contextlib.ContextDecorator):
             iterables.record_mark(CURRENT.recorder, entering=True)
 
     def __exit__(self, *_: Any) -> None:
-        if CURRENT.recorder is not None:
-            iterables.record_mark(CURRENT.recorder, entering=False)
+        # A generator of the script may leave a step as Python ends, which has cleared CURRENT by then.
+        recorder = getattr(CURRENT, "recorder", None)
+        if recorder is not None:
+            iterables.record_mark(recorder, entering=False)
 
 
 step = StepScope()

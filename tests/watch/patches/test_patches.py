@@ -327,6 +327,19 @@ def test_events_of_other_threads_have_their_thread(recorder: Recorder) -> None:
     assert {event.thread for event in events(recorder)} == {thread.ident}
 
 
+def test_workers_end_though_python_has_cleared_our_module(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An iterator that only the end of Python frees: our traceback was on the script's standard error."""
+    ended: list[str] = []
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    shut_down = dataloader._shutdown_recorded(recorder, ended.append)
+    monkeypatch.setattr(dataloader, "perf_counter", None)
+    monkeypatch.setattr(dataloader, "NUMBER", None)
+    shut_down("the iterator")
+    assert ended == ["the iterator"]
+
+
 def test_a_fork_records_nothing_once_it_is_stopped(recorder: Recorder) -> None:
     def stop_and_train() -> int:
         recorder.stop()

@@ -128,6 +128,20 @@ def test_to_detach_takes_all_hooks_back_and_sends_what_is_left(program: FakeConn
     assert events["kind"].tolist() == [Kind.STEPPED, Kind.FINISHED]
 
 
+def test_the_end_of_the_process_takes_all_hooks_back(program: FakeConnection) -> None:
+    """Python clears the modules, and then frees iterators that are left: hooks would fail by then."""
+    watched = Watching()
+    CURRENT.recorder = watched.recorder
+    removed: list[None] = []
+    hooks: Any = SimpleNamespace(remove=lambda: removed.append(None))
+    watched.installed.append(hooks)
+    trains(watched)
+    watched.finish()
+    assert removed == [None]
+    assert CURRENT.recorder is None
+    assert program.is_closed
+
+
 def test_a_run_that_is_over_for_now_is_said_with_its_number(
     program: FakeConnection, capsys: pytest.CaptureFixture[str]
 ) -> None:

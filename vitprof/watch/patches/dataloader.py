@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 import threading
 from collections.abc import Callable
 from threading import get_ident
@@ -201,9 +202,14 @@ def _shutdown_recorded(
 ) -> Callable[[Any], None]:
     """Records the end of an iterator's workers: with `next(iter(loader))` it comes before the script has
     the batch."""
+    # Python clears this module's names before it frees the last iterators.
+    is_python_ending = sys.is_finalizing
 
     @functools.wraps(shut_down)
     def shutdown_recorded(self: Any) -> None:
+        if is_python_ending():
+            shut_down(self)
+            return
         since_s = perf_counter()
         shut_down(self)
         number = getattr(self, NUMBER, 0)

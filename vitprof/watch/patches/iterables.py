@@ -78,6 +78,9 @@ class RecordedIterator(Proxy):
 
     def __next__(self) -> Any:
         iterator = self._vitprof_wrapped
+        # Python clears this module's names before it frees what the script has left.
+        if FETCHING is None:
+            return next(iterator)
         if FETCHING.within or MAKING.now.laps is not None or not self._vitprof_requested(self):
             return next(iterator)
         recorder = CURRENT.recorder

@@ -95,12 +95,20 @@ class Watching:
         if self.recorder.marks is not None:
             self.recorder.marks.finish()
         self._stop()
-        for replacements in reversed(self.installed):
-            replacements.remove()
+        self._take_back()
         self._transport.finish()
 
+    def _take_back(self) -> None:
+        """Takes all hooks back."""
+        for replacements in reversed(self.installed):
+            replacements.remove()
+
     def finish(self) -> None:
-        """Ends the watching as the process ends."""
+        """Ends the watching as the process ends.
+
+        All hooks are taken back: as Python ends it clears the modules, ours among them, and then frees
+        what is left of the script, such as an iterator that ends its workers.
+        """
         if self._run is not None and not self.over:
             error = None
             if not hasattr(sys, "ps1"):  # there it is an old one
@@ -110,6 +118,8 @@ class Watching:
             self._transport.ask("close", {})
             self._live_log.close()
         self._transport.finish()
+        CURRENT.recorder = None
+        self._take_back()
 
     def begin_anew_or_stop(self) -> None:
         """In a forked process: that of a process which trains, and a worker of a loader, record nothing;
