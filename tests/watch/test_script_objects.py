@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset
 
 from vitprof.watch.events import Buffer
 from vitprof.watch.loader_facts import generic_facts, loader_facts
@@ -256,6 +257,56 @@ def test_the_facts_of_any_loader_can_be_sent(kind: str) -> None:
     assert json.dumps(generic_facts(loader))
     if kind == "numbers of NumPy":
         assert (facts["batch_size"], facts["num_workers"], facts["prefetch_factor"]) == (4, 2, 2)
+
+
+class ByIndex(Dataset[Tensor]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Tensor:
+        return IMAGES[0]
+
+
+class AtOnce(ByIndex):
+    def __getitems__(self, indices: list[int]) -> list[Tensor]:
+        return [IMAGES[0] for _ in indices]
+
+
+class PassesOn(ByIndex):
+    """A wrapper, as people write it."""
+
+    def __init__(self, wrapped: ByIndex) -> None:
+        self.wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.wrapped, name)
+
+
+class Stream(IterableDataset[Tensor]):
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("loader", "is_by_batch"),
+    [
+        (DataLoader(ByIndex()), False),
+        (DataLoader(AtOnce()), True),
+        (DataLoader(Subset(AtOnce(), [1, 2])), True),
+        (DataLoader(Subset(Subset(AtOnce(), [1, 2]), [0])), True),
+        (DataLoader(Subset(ByIndex(), [1, 2])), False),
+        (DataLoader(PassesOn(AtOnce())), True),
+        (DataLoader(PassesOn(ByIndex())), False),
+        (DataLoader(ConcatDataset([AtOnce(), AtOnce()])), False),
+        (DataLoader(ByIndex(), batch_size=None), True),
+        (DataLoader(Stream()), False),
+        (DataLoader(Stream(), batch_size=None), False),
+    ],
+)
+def test_a_dataset_that_makes_a_batch_at_once_is_known(
+    loader: DataLoader[Any], is_by_batch: bool
+) -> None:
+    assert loader_facts(loader).get("by_batch", False) == is_by_batch
 
 
 @dataclasses.dataclass

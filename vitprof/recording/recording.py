@@ -44,6 +44,8 @@ class WatchedLoader(TypedDict, total=False):
     """How workers start; null where the script leaves it to PyTorch."""
     collate: str | None
     """The collate function."""
+    by_batch: bool
+    """Whether its dataset makes a whole batch at once, by `__getitems__` or with indices of batches."""
     sampler: str | None
     """Class of the sampler."""
     drop_last: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from vitprof.watch import frameworks
@@ -39,7 +40,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "collate": name_of(of("collate_fn")),
         "sampler": name_of(of("sampler")),
         **({"framework": framework} if framework else {}),
-        **_iterable_facts(loader),
+        **(_iterable_facts(loader) or _by_batch(loader, dataset)),
         **made_of(loader),
     }
 
@@ -74,6 +75,30 @@ def _iterable_facts(loader: Any) -> dict[str, Any]:
         return iterable_facts(loader)
     except Exception:  # the code of the script's own dataset
         return {}
+
+
+def _by_batch(loader: Any, dataset: Any) -> dict[str, bool]:
+    """Returns whether a dataset makes a whole batch at once, asked for all its samples or for none."""
+    is_by_batch = attribute(loader, "_auto_collation") is False or _gives_batches(dataset)
+    return {"by_batch": True} if is_by_batch else {}
+
+
+MOST_WRAPPERS = 10
+"""Subsets of subsets that are looked into."""
+
+
+def _gives_batches(dataset: Any) -> bool:
+    """Returns whether a dataset has `__getitems__`, which the fetcher of PyTorch then calls.
+
+    A Subset always has it; it passes the indices on where its dataset has it, too.
+    """
+    subset = getattr(sys.modules.get("torch.utils.data.dataset"), "Subset", None)
+    passes_on = attribute(subset, "__getitems__")
+    for _ in range(MOST_WRAPPERS):
+        if passes_on is None or attribute(type(dataset), "__getitems__") is not passes_on:
+            break
+        dataset = attribute(dataset, "dataset")
+    return callable(attribute(dataset, "__getitems__"))
 
 
 def _start_method(context: Any) -> str | None:

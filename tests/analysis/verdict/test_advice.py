@@ -298,13 +298,23 @@ def test_workers_of_an_iterable_dataset_are_advised_where_they_share_its_samples
     assert advice[0].arguments.get("num_workers") == advised
     if advised is None:
         assert not any("num_workers" in one.arguments for one in advice)
-    making = {"made_s": 1.8, "batches": 100, "opened": 0}
-    for cause in ("read", "collate"):
-        facts_of_waits = {**situation.facts, "making": making}
-        waiting = dataclasses.replace(
-            situation, cause=cause, waiting_frac=0.9, facts=facts_of_waits
-        )
-        assert not any("__getitems__" in one.words for one in advise(waiting))
+
+
+@pytest.mark.parametrize("fetched", ["by sample", "by_batch", "iterable"])
+@pytest.mark.parametrize("cause", ["read", "collate"])
+def test_getitems_is_advised_where_it_is_missing_and_would_be_called(
+    cause: str, fetched: str
+) -> None:
+    """A dataset that has it was advised it, and so was an IterableDataset, which has no indices."""
+    situation = dataclasses.replace(
+        of(cause),
+        config=dataclasses.replace(own_config("train.py"), workers=2),
+        facts={"watched": {"dataset": "D", fetched: True}},
+        waiting_frac=0.9,
+    )
+    words = [one.words for one in advise(situation)]
+    assert any("__getitems__" in each for each in words) == (fetched == "by sample"), words
+    assert any("collate function" in each or "waits for" in each for each in words)
 
 
 def test_against_launches_each_setting_comes_in_its_turn() -> None:

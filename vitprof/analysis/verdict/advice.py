@@ -273,23 +273,21 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
     """
     making = s.facts.get("making")
     most = heaviest(transform_times(s.facts))
-    is_iterable = bool((s.facts.get("watched") or {}).get("iterable"))
+    watched = s.facts.get("watched") or {}
     if cause == "read" and s.waits:
-        words = "fetching what the dataset waits for (a network, a drive) "
-        # PyTorch asks no IterableDataset for several samples
-        words += (
-            "for many samples at once"
-            if is_iterable
-            else "for a whole batch at once, in __getitems__"
-        )
+        words = FETCHING_SAMPLES
+        if watched.get("iterable"):
+            words = FETCHING_A_STREAM
+        elif watched.get("by_batch"):
+            words = FETCHING_A_BATCH
         waiting = percent(s.waiting_frac)
         yield Advice({}, words, f"{waiting} of the time of making a batch is a wait, not CPU work.")
         return
     if cause == "read" and making and making["opened"] >= making["batches"]:
         cause = "files"
     words, work = LIGHTER.get(cause, ("", ""))
-    if is_iterable:
-        words = words.removesuffix(", or __getitems__ in the dataset")
+    if cause == "collate" and (watched.get("iterable") or watched.get("by_batch")):
+        words = COLLATE
     if cause == "transform":
         once = "transforms that are not random done once beforehand"
         if s.on_cpu:  # the device is where transforms run anyway
@@ -310,6 +308,15 @@ MOST_FOR_WAITS = 16
 EVEN = 0.9
 """Share of a step in which the workers make a batch, below which only some batches are slow: where
 all are, a step takes as long."""
+WHAT_IS_WAITED_FOR = "what the dataset waits for (a network, a drive)"
+FETCHING_SAMPLES = f"fetching {WHAT_IS_WAITED_FOR} for a whole batch at once, in __getitems__"
+FETCHING_A_BATCH = (
+    f"fetching {WHAT_IS_WAITED_FOR} for the samples of a batch at the same time, as by threads"
+)
+"""For a dataset that makes a whole batch already, by `__getitems__` or by itself."""
+FETCHING_A_STREAM = f"fetching {WHAT_IS_WAITED_FOR} ahead, in larger parts or by threads"
+"""For an IterableDataset: nobody asks it for several samples."""
+COLLATE = "a collate function that fills one tensor"
 LIGHTER = {
     "hand_over": (
         "batches of few large tensors, converted on the device",
@@ -325,7 +332,7 @@ LIGHTER = {
         "done in transforms",
     ),
     "collate": (
-        "a collate function that fills one tensor, or __getitems__ in the dataset",
+        f"{COLLATE}, or __getitems__ in the dataset",
         "putting samples together",
     ),
 }
