@@ -56,6 +56,8 @@ def main() -> None:
     workers = loader["num_workers"]
     if "writes" in sys.argv:
         Path("model.pt").write_text(f"of trial {trial}")
+    if "reads" in sys.argv:
+        Path("model.pt").read_text()
     if "fails" in sys.argv and workers:
         raise ValueError("not with workers\nreally not")
     if "hangs" in sys.argv:

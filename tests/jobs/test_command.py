@@ -278,6 +278,42 @@ def test_an_early_end_and_the_epoch_that_fills_the_cache(run: Run, store: RunSto
     assert store.steps(ended.id)["warmup"].tolist() == [1] * 10 + [0] * 10
 
 
+@pytest.mark.parametrize("isolation", ["copy", ""])
+def test_a_script_that_resumes_from_an_earlier_trials_file_is_told_which(
+    isolation: str, run: Run, tmp_path: Path
+) -> None:
+    """A checkpoint outside of the folder stays: later trials found no step to train."""
+    (tmp_path / "elsewhere").mkdir()
+    checkpoint, other = tmp_path / "elsewhere" / "last.pt", tmp_path / "elsewhere" / "index.npy"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    how: dict[str, Any] = {"directory": str(folder), "isolation": isolation}
+    resumes = f"open({str(other)!r}).close(); open({str(checkpoint)!r}).close()"
+    how["command"] = (sys.executable, "-c", resumes)
+    for path in (checkpoint, other):
+        path.touch()
+    ended = run(lasting=(str(other), str(checkpoint)), **how)
+    read = (
+        f"the script read {checkpoint}, which an earlier trial wrote, and seems to resume from it"
+    )
+    to_do = "move it away, and have the script "
+    to_do += f"write it below {folder}, where nothing stays" if isolation else "begin anew"
+    assert ended.error.startswith(f"no training was seen: {read}: {to_do}")
+    how["command"] = (sys.executable, "-c", "pass")
+    ended = run(lasting=(str(other), str(checkpoint)), **how)
+    may = f"no training was seen: the script may resume from {checkpoint}, which an earlier trial"
+    assert ended.error.startswith(may)
+    assert "an earlier trial" not in run(**how).error
+
+
+def test_an_early_end_names_what_was_read_of_an_earlier_trial(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "model.pt").touch()
+    (line,) = run("short", "reads", lasting=(str(tmp_path / "model.pt"),)).notices
+    assert line.endswith("model.pt, which an earlier trial wrote, and may go on from there")
+    (line,) = run("short", lasting=(str(tmp_path / "model.pt"),)).notices
+    assert line == "the script ended by itself after 20 of 40 steps"
+
+
 def test_what_cannot_be_started_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -281,6 +281,11 @@ class OwnScript:
         """Returns those of `writes` that stay when a trial has ended."""
         return tuple(path for path in self.writes if not self.isolation or os.path.isabs(path))
 
+    @property
+    def lasting_files(self) -> tuple[str, ...]:
+        """Returns those of `lasting` that were written, without remarks such as "(deleted)"."""
+        return tuple(path for path in self.lasting if not path.endswith(")"))
+
 
 @dataclass(frozen=True)
 class OwnSetting:

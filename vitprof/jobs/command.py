@@ -269,6 +269,19 @@ class LoggedRunner(CommandRunner):
 
 
 PRINTED = "; what it printed says why"
+CHECKPOINTS = (
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".tar",
+    ".bin",
+    ".safetensors",
+    ".pkl",
+    ".npz",
+    ".h5",
+    ".json",
+)
+"""How the names of files end that training resumes from."""
 NOT_IN_A_LAYER = "cross-device link|too large for defined data type"
 """Errors of the system (EXDEV, EOVERFLOW) for which overlayfs is the likely reason."""
 
@@ -302,6 +315,9 @@ class TrialCommand:
     """How the user's files stay as they are, see `trial_folder`."""
     layered: tuple[str, ...] = ()
     """The folders that a layer covers besides `directory`."""
+    lasting: tuple[str, ...] = ()
+    """The files that the first trial wrote and that stay: this one may resume from a checkpoint among
+    them."""
 
     @property
     def changes(self) -> bool:
@@ -364,6 +380,10 @@ class TrialRunner(CommandRunner):
                 "VITPROF_WATCH_TELL": str(self._reports),
                 "VITPROF_WATCH_OPENED_UNDER": under,
             }
+            if trial.lasting:
+                lasting = Path(directory) / "lasting"
+                lasting.write_text(json.dumps([os.path.realpath(path) for path in trial.lasting]))
+                reporting["VITPROF_WATCH_READ_AGAIN"] = str(lasting)
             super().__init__(
                 folder.command(trial.command, directory),
                 steps=trial.steps,
@@ -450,6 +470,9 @@ class TrialRunner(CommandRunner):
         if last.values["status"] == "done":
             # where nothing was seen, there is nothing to compare
             error = self.unseen()
+            resumed = self._resumed()
+            if error and resumed:
+                error = f"no training was seen: {resumed}"
             line = ""
         if not error:
             return last
@@ -487,8 +510,39 @@ class TrialRunner(CommandRunner):
         lines = list(dict.fromkeys(text for about, text in self._lines() if about == "notice"))
         is_watched = self._listener.places.has_first and not self._wrong
         if is_watched and self._n < self._trial.steps and self.returncode == 0:
-            lines.append(f"the script ended by itself after {self._n} of {self._trial.steps} steps")
+            ended = f"the script ended by itself after {self._n} of {self._trial.steps} steps"
+            read = self._read_again()
+            if read:
+                ended += f"; it read {read}, which an earlier trial wrote, and may go on from there"
+            lines.append(ended)
         return lines
+
+    def _read_again(self) -> str:
+        """Returns the file of an earlier trial that this one has read; of several a checkpoint first."""
+        read = [text for about, text in self._lines() if about == "read"]
+        return min(read, key=lambda path: not _is_checkpoint(path), default="")
+
+    def _resumed(self) -> str:
+        """Returns from which file of an earlier trial the script seems to resume, and what to do; ""
+        where none stays.
+        """
+        read = self._read_again()
+        checkpoints = [
+            path for path in self._trial.lasting if _is_checkpoint(path) and os.path.isfile(path)
+        ]
+        if read:
+            what = (
+                f"the script read {read}, which an earlier trial wrote, and seems to resume from it"
+            )
+        elif checkpoints:
+            what = f"the script may resume from {checkpoints[0]}, which an earlier trial wrote"
+        else:
+            return ""
+        to_do = "move it away, and have the script begin anew"
+        if self._trial.isolation:
+            below = f"below {self._trial.directory}, where nothing stays of a trial"
+            to_do = f"move it away, and have the script write it {below}"
+        return f"{what}: {to_do}"
 
     def _lines(self) -> list[tuple[str, str]]:
         """Returns what the script's processes reported: what a line is about, and its text."""
@@ -504,6 +558,10 @@ class TrialRunner(CommandRunner):
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+
+def _is_checkpoint(path: str) -> bool:
+    return path.endswith(CHECKPOINTS)
 
 
 def _differs(watched: Mapping[str, Any], name: str, value: Any) -> bool:

@@ -20,6 +20,10 @@ def install() -> None:
         from vitprof.watch.trial import report_written_files
 
         report_written_files()
+    if os.environ.get(patching.READ_AGAIN):
+        from vitprof.watch.trial import report_read_files
+
+        report_read_files()
     if not os.environ.get(patching.SOCKET) or not (is_recorded() or os.environ.get(patching.STEPS)):
         return
 

@@ -38,6 +38,8 @@ LOG_TO = "VITPROF_WATCH_LOG_TO"
 """Environment variable: the tracker, mlflow or wandb, then a colon and the file that is to say which run it was."""
 TRIAL_OVERRIDES, OPENED_UNDER = "VITPROF_WATCH_OVERRIDES", "VITPROF_WATCH_OPENED_UNDER"
 """Environment variables of a tournament's trials: see `trial`."""
+READ_AGAIN = "VITPROF_WATCH_READ_AGAIN"
+"""Environment variable of such a trial: a file with the files that an earlier trial wrote, a JSON list."""
 
 
 ERROR_CHARS = 300

@@ -16,12 +16,18 @@ from collections.abc import Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from vitprof.watch.patching import OPENED_UNDER, STATEFUL, TRIAL_OVERRIDES, when_imported
+from vitprof.watch.patching import (
+    OPENED_UNDER,
+    READ_AGAIN,
+    STATEFUL,
+    TRIAL_OVERRIDES,
+    when_imported,
+)
 from vitprof.watch.proxy import Proxy
 from vitprof.watch.script_objects import ByIdentity, length
 
 TELL = "VITPROF_WATCH_TELL"
-"""Environment variable: a file, each line a JSON list: a topic ("opened", "notice", "problem") and a text."""
+"""Environment variable: a file, each line a JSON list: a topic ("opened", "read", "notice", "problem") and a text."""
 MOST_FRAMES = 60
 SAMPLE_OVERHEAD = 100
 """Approximate bytes for the entry of a kept sample itself."""
@@ -326,3 +332,32 @@ def report_written_files() -> None:
 
     sys.addaudithook(files.on_event)
     when_imported("torch.serialization", save_reported)
+
+
+class ReadFiles:
+    """The files, of some, that Python reads in this process and its forks: each is reported once."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._waiting = set(paths)
+        self._names = {os.path.basename(path) for path in paths}
+
+    def on_event(self, event: str, args: tuple[Any, ...]) -> None:
+        """Takes an event, as of `sys.addaudithook`: a name decides first, as a script may open a file for each
+        sample.
+        """
+        if event != "open":
+            return
+        with contextlib.suppress(Exception):  # the script would get it
+            path, _, flags = args
+            if os.path.basename(os.fsdecode(path)) not in self._names or flags & WRITES:
+                return
+            whole = os.path.realpath(os.fsdecode(path))
+            if whole in self._waiting:
+                self._waiting.discard(whole)
+                emit("read", whole)
+
+
+def report_read_files() -> None:
+    """Reports each file that an earlier trial wrote once this one reads it, see `ReadFiles`."""
+    with contextlib.suppress(OSError, ValueError), open(os.environ[READ_AGAIN], "rb") as file:
+        sys.addaudithook(ReadFiles(json.load(file)).on_event)

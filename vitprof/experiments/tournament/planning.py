@@ -312,6 +312,7 @@ def start_trial(
         lists_changes=changes is not None,
         isolation=script.isolation,
         layered=script.layered,
+        lasting=tuple(os.path.join(script.directory, path) for path in script.lasting_files),
     )
 
     def start(log: Path) -> Runner:
