@@ -3,11 +3,12 @@
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vitprof.forms.class_folders import LeftOutFolders, ensure_classes, hidden_note
 from vitprof.forms.contract import TEST_SPLITS, Found, Refuse, Unreadable
 from vitprof.forms.gate import Gate, is_special
 
@@ -72,13 +73,13 @@ def read_rows(paths: Sequence[str], numbers: Sequence[int], rows: NDArray[np.uin
 # Image files of the user's own.
 
 
-def images_below(top: Path, gate: Gate) -> Iterator[Path]:
+def images_below(top: Path, gate: Gate, left_out: LeftOutFolders) -> Iterator[Path]:
     """Yields what has the name of an image file below a folder, in order. Links are followed, each
     folder once. A link that leads nowhere is an image that cannot be read.
     """
     from vitprof.forms.image_files import SUFFIXES
 
-    for path in gate.files_below(top):
+    for path in gate.files_below(top, left_out.kept):
         if path.suffix.lower() in SUFFIXES:
             yield path
 
@@ -95,24 +96,27 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
     samples: list[tuple[str, str, Path]] = []
     notes: list[str] = []
     special = 0
+    left_out = LeftOutFolders(top)
     for split, root in parts:
-        folders = sorted(
+        every = sorted(
             entry.name
             for entry in os.scandir(root)
             # Not entry.is_dir, which raises an error for a link in a circle.
             if os.path.isdir(entry.path) and gate.is_inside(entry.path)
         )
+        folders = left_out.kept(root, every)
         if not folders:
             refuse(f"{root} has no folders, one for the images of each class, as {root}/cat")
+        images = {name: list(images_below(root / name, gate, left_out)) for name in folders}
+        notes += ensure_classes(root, images, refuse)
         for name in folders:
-            named = list(images_below(root / name, gate))
-            images = [
-                image for image in named if not gate.is_inside(image) or not is_special(image)
-            ]
-            special += len(named) - len(images)
-            samples += [(split, name, image) for image in images]
-            if not images:
+            named = images[name]
+            files = [path for path in named if not gate.is_inside(path) or not is_special(path)]
+            special += len(named) - len(files)
+            samples += [(split, name, path) for path in files]
+            if not files:
                 notes.append(f"{root / name} has no image: no class")
+    notes += left_out.notes()
     if special:
         notes.append(f"{special:,} named as images are no files, but pipes or devices: left out")
     here = Gate((Path(os.path.realpath(top)),))
@@ -141,14 +145,23 @@ def find_remote(url: str, refuse: Refuse) -> Found:
 
     system, top = fsspec.core.url_to_fs(url)
     samples: list[tuple[str, str, str]] = []
+    hidden = list[str]()
+    images: dict[str, list[PurePosixPath]] = {}
     for path in sorted(system.find(top)):
         *folders, name = path.removeprefix(top).strip("/").split("/")
+        dotted = next((at for at, part in enumerate(folders) if part.startswith(".")), None)
+        if dotted is not None:
+            hidden.append("/".join(folders[: dotted + 1]))
+            continue
         split = ""
         if len(folders) > 1 and folders[0] in ("train", *TEST_SPLITS):
             split = folders.pop(0)
         if folders and Path(name).suffix.lower() in SUFFIXES:
             samples.append((split, folders[0], path))
+            images.setdefault(folders[0], []).append(PurePosixPath(path))
     if not samples:
         refuse(f"{url} has no folder for each class with images, as {url}/cat/1.jpg")
-    notes = ["its files are copied to vitprof's home once"]
+    notes = [*ensure_classes(url, images, refuse), "its files are copied to vitprof's home once"]
+    if hidden:
+        notes.append(hidden_note(len(set(hidden)), hidden[0]))
     return Found(samples, system.cat_file, notes, threads=AT_ONCE)

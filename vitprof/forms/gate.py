@@ -24,6 +24,10 @@ KINDS = {
 }
 
 
+Kept = Callable[[str, list[str]], list[str]]
+"""Given a folder and the names of those in it, returns some of them."""
+
+
 class NotAdmitted(ValueError):
     """A path that is not read, with the reason."""
 
@@ -79,9 +83,10 @@ class Gate:
                 )
             return file.read(found.st_size)
 
-    def files_below(self, top: Path) -> Iterator[Path]:
+    def files_below(self, top: Path, kept: Kept = lambda folder, names: names) -> Iterator[Path]:
         """Yields the paths of what is no folder below a folder, in order. Links are followed, each
-        folder once; a link to a folder that may not be read is yielded itself.
+        folder once; a link to a folder that may not be read is yielded itself. `kept` returns which
+        folders of those in a folder are looked into.
         """
         seen: set[str] = set()
         for root, below, files in os.walk(top, followlinks=True):
@@ -92,7 +97,7 @@ class Gate:
                 continue
             seen.add(real)
             outside = [name for name in below if not self.is_inside(os.path.join(root, name))]
-            below[:] = sorted(set(below).difference(outside))
+            below[:] = kept(root, sorted(set(below).difference(outside)))
             for name in sorted([*files, *outside]):
                 self.alive()
                 yield Path(root, name)

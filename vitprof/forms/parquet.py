@@ -105,7 +105,7 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
     """Returns the samples of a table of images' bytes, or of paths of image files where it has no
     column of bytes.
     """
-    from vitprof.forms.tables import LABEL, PATH, cells_found, column, encoded, paths_in
+    from vitprof.forms.tables import LABEL, cells_found, column, encoded, path_column, paths_in
 
     top = Path(path).parent
     file = parquet.ParquetFile(path)
@@ -113,10 +113,10 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
     label = column("label", LABEL, names, options, refuse)
     has_images = any(name in names for name in (*IMAGE, options.get("image")))
     if "path" in options or not has_images:
-        paths = column("path", PATH, names, options, refuse)
-        table = file.read(columns=[paths, label])
-        rows = zip(table[paths].to_pylist(), table[label].to_pylist(), strict=True)
-        return paths_in(top, rows, gate)
+        paths = path_column(names, options, refuse)
+        table = file.read(columns=[paths.name, label])
+        rows = zip(table[paths.name].to_pylist(), table[label].to_pylist(), strict=True)
+        return paths_in(top, paths, rows, gate)
     image = column("image", IMAGE, names, options, refuse)
     labels = file.read(columns=[label])[label].to_pylist()
     groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]

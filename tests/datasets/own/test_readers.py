@@ -269,6 +269,90 @@ def test_what_is_odd_is_named(tmp_path: Path) -> None:
         assert words in said, words
 
 
+def test_a_link_to_a_folder_above_counts_nothing_again(tmp_path: Path) -> None:
+    top = tmp_path / "f"
+    spec = folder(top)
+    for link, target in (("loop", ".."), ("self", "."), ("c0/up", ".."), ("c1/here", ".")):
+        (top / link).symlink_to(target)
+    seen = look("x", spec)
+    assert (seen.own.n_train + seen.own.n_test, seen.own.classes) == (N, CLASSES)
+    first = f"4 links lead back to a folder above, whose images would count again: left out; to remove it: rm {top}"
+    assert any(line.startswith(first) for line in seen.lines()), seen.lines()
+
+
+def test_links_to_folders_elsewhere_are_followed(tmp_path: Path) -> None:
+    folder(tmp_path / "f")
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / "cat").symlink_to(tmp_path / "f" / "c0")
+    assert look("x", f"folder:{tmp_path / 'g'}").own.classes == 1
+
+
+def test_hidden_folders_are_left_out_and_said(tmp_path: Path) -> None:
+    top = tmp_path / "f"
+    spec = folder(top)
+    for hidden in (top / ".ipynb_checkpoints", top / "c0" / ".ipynb_checkpoints"):
+        written(hidden / "1.jpg", IMAGES[0])
+    seen = look("x", spec)
+    assert (seen.own.n_train + seen.own.n_test, seen.own.classes) == (N, CLASSES)
+    line = f"2 hidden folders ({top}/.ipynb_checkpoints): left out; give it a name without the dot"
+    assert any(said.startswith(line) for said in seen.lines()), seen.lines()
+    memory = remote(tmp_path / "r")
+    fsspec.filesystem("memory").pipe_file(f"{tmp_path}/r/.ipynb_checkpoints/1.jpg", IMAGES[0])
+    said = look("x", memory)
+    assert said.own.classes == CLASSES
+    assert any("1 hidden folder (.ipynb_checkpoints): left out" in line for line in said.lines())
+
+
+@pytest.mark.parametrize(
+    ("below", "of_mask"), [("", "{}.png"), ("train/", "{}_mask.png"), ("", "deep/{}.png")]
+)
+def test_images_and_their_masks_are_no_classes(below: str, of_mask: str, tmp_path: Path) -> None:
+    top = tmp_path / "f"
+    for at in range(4):
+        written(top / f"{below}Images" / f"{at}.jpg", IMAGES[at])
+        written(top / f"{below}masks" / of_mask.format(at), jpeg(at, mode="L", kind="PNG"))
+    with pytest.raises(ConfigError) as caught:
+        look("x", f"folder:{top}")
+    root = top / below
+    to_do = f"mkdir one && ln -s {root / 'Images'} one/Images, then name folder:one"
+    assert str(caught.value).endswith(f"no classes; for the images alone: {to_do}")
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "Images").symlink_to(root / "Images")
+    alone = look("x", f"folder:{tmp_path / 'one'}")
+    assert (alone.own.classes, alone.own.n_train + alone.own.n_test) == (1, 4)
+
+
+def test_classes_named_like_masks_are_classes_and_a_line_says_so(tmp_path: Path) -> None:
+    for at in range(4):
+        written(tmp_path / "f" / "image" / f"{at}.jpg", IMAGES[at])
+        written(tmp_path / "f" / "mask" / f"other-{at}.jpg", IMAGES[at + 4])
+    seen = look("x", f"folder:{tmp_path / 'f'}")
+    assert seen.own.classes == 2
+    assert any(line.startswith("image and mask are taken as two classes") for line in seen.lines())
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("below", ["", "train/"])
+def test_ids_without_an_extension_say_what_to_write(kind: str, below: str, tmp_path: Path) -> None:
+    for at, image in enumerate(IMAGES):
+        written(tmp_path / f"{below}{at:03d}.JPG".lower(), image)
+    rows = [f"{at:03d}" for at in range(N)]
+    if kind == "csv":
+        with open(tmp_path / "t.csv", "w", newline="") as file:
+            csv.writer(file).writerows([("id", "breed"), *zip(rows, LABELS, strict=True)])
+    else:
+        parquet.write_table(pa.table({"id": rows, "breed": LABELS}), tmp_path / "t.parquet")
+    spec = f"{kind}:{tmp_path}/t.{kind}?label=breed&path="
+    with pytest.raises(ConfigError) as caught:
+        look("x", f"{spec}id")
+    to_do = f"path={below}{{id}}.jpg"
+    assert str(caught.value).endswith(f"24 files missing, the first: {tmp_path}/000; write {to_do}")
+    seen = look("x", spec + to_do.removeprefix("path="))
+    assert (seen.own.n_train + seen.own.n_test, seen.own.classes) == (N, CLASSES)
+    with pytest.raises(ConfigError, match="it has no column 'name'; choose with path= one of id"):
+        look("x", spec + "{name}.jpg")
+
+
 def test_a_look_can_be_stopped_and_opens_some_of_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

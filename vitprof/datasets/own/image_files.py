@@ -9,7 +9,7 @@ from vitprof.datasets.own.listing import Listing, listing_of
 from vitprof.datasets.own.specs import Spec, is_remote, wrong
 from vitprof.forms import folder
 from vitprof.forms.gate import Gate
-from vitprof.forms.tables import LABEL, PATH, column, paths_in
+from vitprof.forms.tables import LABEL, column, path_column, paths_in
 
 MOST_LINE = 1 << 20
 """Characters of a line of a table. A file without line ends would be read as a whole."""
@@ -35,10 +35,10 @@ def csv_set(text: str, spec: Spec, gate: Gate) -> Listing:
         reader = csv.DictReader(_lines(file), delimiter=delimiter)
         try:
             names = list(reader.fieldnames or ())
-            path = column("path", PATH, names, spec.options, refuse)
+            path = path_column(names, spec.options, refuse)
             label = column("label", LABEL, names, spec.options, refuse)
-            rows = ((row[path], row[label]) for row in reader)
-            return listing_of(paths_in(Path(spec.path).parent, rows, gate), gate)
+            rows = ((row[path.name], row[label]) for row in reader)
+            return listing_of(paths_in(Path(spec.path).parent, path, rows, gate), gate)
         except csv.Error as error:
             refuse(f"line {reader.line_num + 1:,} is not as in a table ({error})")
 

@@ -72,6 +72,7 @@ def listing_of(found: Found, gate: Gate) -> Listing:
         ]
     else:
         samples = _divided((number[label], key) for _, label, key in listed)
+    if samples and not test:
         notes.append("each tenth sample of a class is kept for testing: it has no test split")
     left = len(found.samples) - len(listed)
     if left:

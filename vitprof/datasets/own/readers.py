@@ -92,7 +92,8 @@ def open_spec(
         raise wrong(text, f"it cannot be read ({errors.one_line(error)})") from error
     if not any(sample.train for sample in found.samples):
         found.close()
-        raise wrong(text, f"no image was found in it ({', '.join(sorted(SUFFIXES))})")
+        why = "".join(f"; {note}" for note in found.notes)
+        raise wrong(text, f"no image was found in it ({', '.join(sorted(SUFFIXES))}){why}")
     return found
 
 
