@@ -12,7 +12,7 @@ from tests.ui.dashboard import APP, LIMIT_S, add_run, address, app, metrics, rea
 from vitprof import demo
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
-from vitprof.ui import resources
+from vitprof.ui import navigation, resources
 
 
 def test_profile_without_runs_says_what_to_do_and_every_setting_has_help(store: RunStore) -> None:
@@ -62,6 +62,13 @@ def test_an_unusable_home_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "cannot write to" in at.error[0].value
     assert "\n" not in at.error[0].value
     st.cache_resource.clear()
+
+
+def test_the_mark_needs_no_font() -> None:
+    """An image of a page has none of its fonts: the word was drawn with a wider one, and its end was cut."""
+    mark = navigation.MARK.read_text()
+    assert "<text" not in mark
+    assert mark.count("<path") == len("vitprof")
 
 
 def test_garbage_collection_after_each_rerun_is_off() -> None:
