@@ -147,11 +147,10 @@ def test_what_it_does_between_two_steps_is_one_too() -> None:
     for _ in range(10):
         script.step()
         script.now_s += 0.0065
-    # a step is over at the next request, so the pause is in it as well; the first has none before it, the
-    # last none after it, and one of the others is left out
+    # a step is over at the next request, so the pause is a part of it; the first has none before it, and
+    # one of the others is left out
     share = facts(script)["between_steps_frac"]
-    steps_s = 8 * 0.0185 + 0.012
-    assert share == pytest.approx(8 * 0.006 / (steps_s + 8 * 0.006), abs=1e-3)
+    assert share == pytest.approx(8 * 0.006 / (9 * 0.0185), abs=1e-3)
 
 
 def test_what_it_does_between_two_epochs_is_no_work_on_a_batch() -> None:
@@ -161,11 +160,11 @@ def test_what_it_does_between_two_epochs_is_no_work_on_a_batch() -> None:
         script.exhaust(TRAIN)
         script.now_s += 0.0065
     assert facts(script)["outside_next_frac"] == pytest.approx(0.0, abs=1e-9)
-    # the end of an iteration is waited for, too; the first has none before it, and one of the others is
-    # left out
+    # the pause is in no step; a step begins with the end of the iteration before, which takes 10 ms: the
+    # first begins without one, and one of the others is left out
     share = facts(script)["between_steps_frac"]
-    steps_s = 8 * 0.022 + 0.012
-    assert share == pytest.approx(8 * 0.006 / (steps_s + 8 * 0.006), abs=1e-3)
+    rounds_s = 0.012 + 0.0185 + 7 * 0.0285
+    assert share == pytest.approx(8 * 0.006 / rounds_s, abs=1e-3)
 
 
 def test_a_thread_that_sleeps_between_model_and_optimizer_waits_for_something() -> None:

@@ -38,6 +38,8 @@ class PreparationSample:
     nothing to do."""
     between_s: float
     """From the optimizer's step before to the request; 0 where that is not known."""
+    round_s: float
+    """See `round_s`."""
     asleep_s: float
     """Between the model and the optimizer's step, for how long the thread used no core; NaN if others took
     one from the process, or where the device works on its own."""
@@ -57,6 +59,7 @@ class PreparationSums:
     step_s: float = 0.0
     prepared_s: float = 0.0
     between_s: float = 0.0
+    round_s: float = 0.0
     asleep_s: float = 0.0
     """Of steps for which that is known, and for how long these took."""
     known_s: float = 0.0
@@ -66,6 +69,7 @@ class PreparationSums:
         self.step_s += sample.step_s
         self.prepared_s += sample.prepared_s
         self.between_s += sample.between_s
+        self.round_s += sample.round_s
         if not math.isnan(sample.asleep_s):
             self.asleep_s += sample.asleep_s
             self.known_s += sample.step_s
@@ -168,7 +172,7 @@ class PreparedSteps:
         if totals.n < LEAST_SAMPLES - 1:
             return facts
         facts["outside_next_frac"] = totals.prepared_s / totals.step_s
-        facts["between_steps_frac"] = totals.between_s / (totals.step_s + totals.between_s)
+        facts["between_steps_frac"] = totals.between_s / totals.round_s
         if totals.known_s > totals.step_s / 4:
             facts["asleep_frac"] = totals.asleep_s / totals.known_s
         return facts
@@ -206,6 +210,7 @@ def look_at(
         step_s=step.end_s - _begin_s(step),
         prepared_s=max(0.0, prepared_s - little_s),
         between_s=max(0.0, between_s(step, before) - little_s),
+        round_s=round_s(step, before),
         asleep_s=asleep_s(events),
     )
 
@@ -256,6 +261,15 @@ def between_s(step: Step, before: Step | None) -> float:
         return 0.0
     stepped = [work.at_s for work in before.work if work.kind is Kind.STEPPED]
     return step.begin_s - stepped[-1] if stepped else 0.0
+
+
+def round_s(step: Step, before: Step | None) -> float:
+    """Returns the time from the beginning of the step before it to its own, which what is between them is
+    a part of; its own time with an evaluation between them, and without a step before.
+    """
+    if before is None or step.after_evaluation:
+        return step.end_s - _begin_s(step)
+    return _begin_s(step) - _begin_s(before)
 
 
 def asleep_s(events: Sequence[Event]) -> float:
