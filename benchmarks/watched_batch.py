@@ -24,6 +24,7 @@ class _Fetcher:
     def __init__(self, sample: Callable[[int], Any], collate: Callable[[list[Any]], Any]) -> None:
         self.sample, self.collate = sample, collate
         self._vitprof_worker = 0
+        self._vitprof_clock = None
 
     def fetch(self, index: list[int]) -> Any:
         return self.collate([self.sample(i) for i in index])

@@ -19,9 +19,12 @@ PAGES = [*sorted((ROOT / "pages").glob("*.py")), ROOT / "app.py"]
 COLUMNS = PACKAGE / "recording" / "columns.py"
 """A part of recording/ that every folder may use: it imports nothing but the standard library."""
 WATCH = PACKAGE / "watch"
-EVENTS = [WATCH / "events.py", WATCH / "event_log.py", *(WATCH / "core").glob("*.py")]
+EVENTS = [
+    *(WATCH / f"{name}.py" for name in ("events", "event_log", "time_sketch")),
+    *(WATCH / "core").glob("*.py"),
+]
 """The parts of watch/ that work outside of the watched process."""
-OUTSIDE = ("events", "event_log", "core")
+OUTSIDE = ("events", "event_log", "time_sketch", "core")
 FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
 BASE = "attempts errors formats home masking names program columns cores choices"

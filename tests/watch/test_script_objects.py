@@ -196,7 +196,7 @@ class Halving(torch.utils.data.Sampler[list[int]]):
         ({"sampler": torch.utils.data.WeightedRandomSampler([1.0] * 7, 40)}, 20),
         ({"batch_size": None}, 7),
     ],
-    ids=repr,
+    ids=["as usual", "drop_last", "a part", "weighted", "batches"],
 )
 def test_an_epoch_is_as_long_as_its_sampler(arguments: dict[str, Any], n_batches: int) -> None:
     dataset = torch.utils.data.TensorDataset(torch.zeros(7))

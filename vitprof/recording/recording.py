@@ -179,6 +179,39 @@ class Making(TypedDict):
     """Those batches."""
 
 
+class SlowSample(TypedDict):
+    """A sample for which the dataset took several times the median."""
+
+    index: int
+    """Its index in the dataset; for Subsets, in the one that they are of."""
+    times: int
+    """How often it was slow after the warm-up."""
+    total_s: float
+    """Time that the dataset took for it in all of them."""
+    longest_s: list[float]
+    """The longest of these times, at most 16."""
+    steps: list[int]
+    """The step for which each of them was made."""
+    file: str
+    """The file that the dataset opened last for it, with Python's functions; empty where it opened
+    none."""
+    file_bytes: int | None
+    """Size of that file; null where it has none."""
+
+
+class SlowSamples(TypedDict):
+    """How long the dataset of a watched script takes for each sample, and which take longest."""
+
+    timed: int
+    """Samples that were timed, after the first batches."""
+    median_s: float
+    """The median of their times."""
+    p99_s: float
+    """The time that 99% of them stay below."""
+    listed: list[SlowSample]
+    """The slow samples that took longest in all, at most 50."""
+
+
 class ReplayBlock(TypedDict):
     """Sums over a block of steps with kept batches, for the headroom of a user's own script."""
 
@@ -264,6 +297,8 @@ class Facts(TypedDict, total=False):
     """Each transform of a watched run by its name, in their order."""
     making: Making
     """How the batches of a watched run were made."""
+    slow_samples: SlowSamples
+    """The samples of a watched run that take longest to make; not in a run that measures its headroom."""
     replay: dict[str, ReplayBlock]
     """Blocks of a watched run by number; odd ones reuse kept batches."""
     replay_refused: str | None

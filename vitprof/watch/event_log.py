@@ -20,8 +20,8 @@ from vitprof.watch.events import FIELDS, Description, Event, Kind
 
 FORMAT = 1
 HEADER = "vitprof_events"
-PRIVATE = ("made_where", "made_place", "environment", "hostname", "job")
-"""Facts that name the script's file, the machine, or the job."""
+PRIVATE = ("made_where", "made_place", "environment", "hostname", "job", "files")
+"""Facts that name files of the script or of its samples, the machine, or the job."""
 MOMENTS = ("since_s", "start_s", "end_s", "reached_s")
 """Values that are times on the clock of the process."""
 DIGITS = 6

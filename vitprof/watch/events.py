@@ -45,6 +45,8 @@ class Kind(enum.IntEnum):
     """How the batch that has just come was made: seconds of its stages."""
     MADE_BETWEEN = 6
     """When, and in which worker."""
+    SLOW_SAMPLE = 38
+    """A sample of that batch for which the dataset took several times the median."""
     BACKWARD = 7
     """A backward pass begins."""
     DIFFERENTIATED = 21
@@ -138,6 +140,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.EXHAUSTED: ("failed",),
     Kind.MADE: ("dataset_s", "transform_s", "collate_s"),
     Kind.MADE_BETWEEN: ("start_s", "end_s", "worker"),
+    Kind.SLOW_SAMPLE: ("index", "took_s"),
     Kind.BACKWARD: ("loss", "device"),
     Kind.DIFFERENTIATED: ("since_s",),
     Kind.STEPPED: ("device", "since_s"),
@@ -172,8 +175,8 @@ the numbers in its largest tensor. `failed`: 1 where an error ended the iteratio
 `end_s`: on the same clock. `worker`: NaN where none made the batch. `loss`: NaN where it is not a
 single number on the CPU; with `REACHED` the loss that was copied before the mark. `device`: the
 number of a described device. `token`: the number of a mark. `place`: a `MarkedPoint`. `stream`: a number
-for each stream of the process. `reached_s`: on the clock of the host. `took_s`: from
-a step's batch to the end of the device's work. `block`: odd where kept batches are served again.
+for each stream of the process. `reached_s`: on the clock of the host. `index`: of the
+sample, in the dataset. `took_s`: for how long the dataset made it. `block`: odd where kept batches are served again.
 `settles`: 1 where the step does not count there.
 `collectives`: begun so far, in all groups; with `AWAITED` those that the wait ended. `sent`:
 1 where it was for buffers that DistributedDataParallel sends, else 0. `little_s`: what a framework of the

@@ -18,12 +18,15 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from vitprof.watch.events import WORK
+from vitprof.watch.sample_times import SampleClock, SampleTimer, SampleTimes, clock_for
 
 TransformTimes = tuple[tuple[str, ...], int, tuple[float, ...]]
 """For one Compose: the names of its transforms in order, the number of its calls, the seconds in each transform."""
-FetchTimes = tuple[float, float, float, float, float, float, tuple[TransformTimes, ...]]
+FetchTimes = tuple[
+    float, float, float, float, float, float, tuple[TransformTimes, ...], SampleTimes | None
+]
 """Seconds in the dataset (with transforms), in transforms, in collate; begin and end (s, monotonic clock); number of
-the worker (-1: none); the times of each Compose."""
+the worker (-1: none); the times of each Compose; those of the samples, where they are timed one by one."""
 WORK_EVERY = 4
 """Of so many batches that a thread makes, one has an entry with the work on it: it takes 80 us between the work of a
 training, ten times as long as all the rest."""
@@ -38,8 +41,8 @@ counts: a process has threads that do a little for itself."""
 MARK = b"vitprof:"
 """Begins the bytes that a worker sends with a batch, which the pinning thread leaves alone."""
 SENT = Struct("=8s6d")
-"""These bytes: the mark and the six numbers of `FetchTimes`, before those of `marshal` with the times of each
-Compose, if there are any. They take a worker half as long as a tuple of numbers or an object."""
+"""These bytes: the mark and the six numbers of `FetchTimes`, before those of `marshal` with the rest, if there is any.
+They take a worker half as long as a tuple of numbers or an object."""
 
 
 class Laps:
@@ -63,7 +66,7 @@ class Laps:
 class MakingTimes:
     """The times so far of the batch that a thread is making."""
 
-    __slots__ = ("batches", "collate_s", "laps", "opened", "times", "waited_s")
+    __slots__ = ("batches", "collate_s", "file", "laps", "opened", "times", "waited_s")
 
     def __init__(self) -> None:
         self.collate_s = 0.0
@@ -76,6 +79,8 @@ class MakingTimes:
         """Batches that this thread began to make."""
         self.opened = 0
         """Files that it opened since the last look at its work, by Python's own functions."""
+        self.file: Any = None
+        """The last one of them, as the function was given it."""
         self.times: FetchTimes | None = None
         """Times of the last batch that this thread made for a loop of its own; None once `unpacked` has taken them."""
 
@@ -101,10 +106,12 @@ def count_opening() -> None:
     sys.addaudithook(count_opened)
 
 
-def count_opened(event: str, _: object) -> None:
+def count_opened(event: str, arguments: tuple[Any, ...]) -> None:
     """Counts the files that a thread opens: a hook for `sys.addaudithook`."""
     if event == "open":
-        MAKING.now.opened += 1
+        making = MAKING.now
+        making.opened += 1
+        making.file = arguments[0]
 
 
 class CollateTimer:
@@ -189,10 +196,14 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         if not making.batches % WORK_EVERY:
             counts_for = work_counts_for(making.batches)
             work = MakingUse(making, counts_for) if counts_for else None
+        clock: SampleClock | None = self._vitprof_clock
+        timed = None
+        if clock is not None and clock.is_worth_it:
+            timed = SampleTimer(self.dataset, making)
         laps = making.laps = {}
         began_s = perf_counter()
         try:
-            data = fetch(self, index)
+            data = fetch(self, index) if timed is None else _with_dataset(timed, fetch, self, index)
         finally:
             making.laps = None
         ended_s = perf_counter()
@@ -207,18 +218,41 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
                 transform_s += sum(seconds)
         if work is not None:
             transforms += (work.entry(ended_s - began_s),)
+        samples = None
+        if clock is not None:
+            clock.add_batch(len(index), dataset_s)
+            samples = None if timed is None else clock.times_of(timed)
         worker = self._vitprof_worker
         if worker < 0:
             making.times = (
-                dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms
+                dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples
             )  # fmt: skip
             return data
         sent = SENT.pack(MARK, dataset_s, transform_s, collate_s, began_s, ended_s, worker)
-        if transforms:
-            sent += marshal.dumps(transforms)
+        if transforms or samples is not None:
+            sent += marshal.dumps((transforms, samples))
         return data, sent
 
     return fetch_timed
+
+
+def sample_clock(fetcher: Any) -> SampleClock | None:
+    """Returns a clock for the samples of a fetcher; None where it does not ask a dataset for each of a list of
+    indices."""
+    is_of_indices = fetcher.auto_collation and type(fetcher).__name__ == "_MapDatasetFetcher"
+    return clock_for(fetcher.dataset) if is_of_indices else None
+
+
+def _with_dataset(
+    timed: SampleTimer, fetch: Callable[[Any, Any], Any], fetcher: Any, index: Any
+) -> Any:
+    """Fetches a batch from samples that are timed."""
+    dataset = fetcher.dataset
+    fetcher.dataset = timed
+    try:
+        return fetch(fetcher, index)
+    finally:
+        fetcher.dataset = dataset
 
 
 def queued_so_far() -> float:
@@ -248,8 +282,8 @@ def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:
 
 def _read(sent: bytes) -> FetchTimes:
     _, dataset_s, transform_s, collate_s, began_s, ended_s, worker = SENT.unpack_from(sent)
-    transforms = marshal.loads(sent[SENT.size :]) if len(sent) > SENT.size else ()
-    return dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms
+    transforms, samples = marshal.loads(sent[SENT.size :]) if len(sent) > SENT.size else ((), None)
+    return dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples
 
 
 def transform_sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:

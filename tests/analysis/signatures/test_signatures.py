@@ -434,7 +434,7 @@ def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> N
         assert s.based_on
         assert s.evidence
         assert not re.search("nan|n/a", s.sentence)
-    assert len(RULES) == 8
+    assert len(RULES) == 9
 
 
 STEPS = {

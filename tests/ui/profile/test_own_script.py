@@ -119,3 +119,32 @@ def test_transforms_and_headroom_of_a_run_that_has_them(store: RunStore, run_id:
         charts(at)["transform-bars"]["alt"]
         == "Mean time of each transform for a sample: Crop 75%, <lambda> 25%."
     )
+
+
+def test_slow_samples_are_a_list_that_sorts(store: RunStore, run_id: int) -> None:
+    sample = {
+        "index": 481,
+        "times": 2,
+        "total_s": 6.0,
+        "longest_s": [3.2, 2.8],
+        "steps": [8, 20],
+        "file": "/data/0481.jpg",
+        "file_bytes": 24 << 20,
+    }
+    told = {"timed": 5000, "median_s": 0.008, "p99_s": 0.02, "listed": [sample]}
+    store.update_run(run_id, facts={"slow_samples": told})
+    at = app(run=str(run_id), tab="Loading")
+    assert "Slow samples" in [header.value for header in at.header]
+    assert "The median of 5,000 samples is 8.00 ms." in said(at)
+    (shown,) = [table.value for table in at.dataframe if "Sample" in table.value]
+    assert shown.to_dict("records") == [
+        {
+            "Sample": 481,
+            "Longest (ms)": 3200,
+            "Times the median": 400,
+            "In all (s)": 6.0,
+            "Times": 2,
+            "File": "/data/0481.jpg",
+            "Size (MiB)": 24.0,
+        }
+    ]

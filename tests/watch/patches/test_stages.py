@@ -36,7 +36,7 @@ def sums(clock: Clock) -> StageSums:
 
 def add(sums: StageSums, n: int, loader: int = 1) -> None:
     for _ in range(n):
-        sums.add((loader, MADE, 4))
+        sums.add((loader, MADE, 4, None))
 
 
 def test_nothing_is_described_without_a_batch(sums: StageSums) -> None:

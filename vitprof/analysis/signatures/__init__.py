@@ -5,7 +5,7 @@ in a sentence.
 import math
 from collections.abc import Callable
 
-from vitprof.analysis.signatures import resources, stalls
+from vitprof.analysis.signatures import resources, samples, stalls
 from vitprof.analysis.timing.steady import Trace
 from vitprof.recording.verdict import Signature
 
@@ -18,6 +18,7 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     resources.cold_to_warm,
     stalls.garbage_collection,
     stalls.first_batch,
+    samples.slow_samples_seen,
     resources.memory_growth,
     resources.other_programs,
 )

@@ -10,14 +10,16 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import parse_qsl
 
 from vitprof.errors import ConfigError
 from vitprof.forms import FORMS
-from vitprof.forms.gate import Gate
 from vitprof.masking import MASKED
 from vitprof.program import program
+
+if TYPE_CHECKING:  # a watched script knows specs, and imports no form
+    from vitprof.forms.gate import Gate
 
 SYNTAX: dict[str, str] = {
     "folder": "folder:PATH or folder:s3://BUCKET/PATH",
@@ -163,7 +165,7 @@ def roots(*, local: bool) -> tuple[Path, ...]:
     return tuple(path.resolve() for path in found)
 
 
-def ensure_inside(text: str, spec: Spec, gate: Gate) -> None:
+def ensure_inside(text: str, spec: Spec, gate: "Gate") -> None:
     """Raises `ConfigError` where a page may not read what `spec` names."""
     # These run code of the user's, or follow paths that the files name.
     form = FORMS.get(spec.kind)

@@ -11,7 +11,7 @@ import streamlit as st
 
 from vitprof import formats, store
 from vitprof.analysis.arrays import Series, median
-from vitprof.analysis.timing import loading, roofline, steady, timeline
+from vitprof.analysis.timing import loading, roofline, slow_samples, steady, timeline
 from vitprof.charts import breakdown, live
 from vitprof.charts import timeline as lanes
 from vitprof.charts.roofline import roofline as draw_roofs
@@ -258,6 +258,33 @@ WORKER_COLUMNS: tuple[tables.TableColumn, ...] = (
         "Busy (%)", "Share of the time that it was making batches.", lambda w: w.busy_frac * 100
     ),
 )
+SLOW_SAMPLE_COLUMNS: tuple[tables.TableColumn, ...] = (
+    tables.TableColumn("Sample", "Index in the dataset.", lambda s: s.index),
+    tables.TableColumn(
+        "Longest (ms)",
+        "The longest time that the dataset took for it.",
+        lambda s: s.longest_s * 1e3,
+    ),
+    tables.TableColumn(
+        "Times the median", "That over the median of all samples.", lambda s: s.ratio
+    ),
+    tables.TableColumn(
+        "In all (s)", "The time that it took whenever it was slow.", lambda s: s.total_s
+    ),
+    tables.TableColumn("Times", "How often it was slow.", lambda s: s.times),
+    tables.TableColumn(
+        "File", "The file that the dataset opened last for it, with Python.", lambda s: s.file
+    ),
+    tables.TableColumn(
+        "Size (MiB)",
+        "Of that file.",
+        lambda s: None if s.file_bytes is None else s.file_bytes / tables.MIB,
+    ),
+)
+SLOW_SAMPLES_HELP = (
+    "Samples for which the dataset took more than four times the median, those that took longest in "
+    "all first. What the training would gain without them is a replay of its loader's queue."
+)
 LOADING_HELP = (
     "Mean over the steady state, measured where the batch was made; of several threads on one "
     "batch the sum. Hand-over: the time that a finished batch took to reach the loop."
@@ -314,6 +341,7 @@ def draw_loading(run: store.StoredRun) -> None:
             "Workers", anchor=False, help="Processes of the DataLoader, over the steady state."
         )
         tables.draw(WORKER_COLUMNS, [(w,) for w in workers], key="workers")
+    _draw_slow_samples(slow_samples.slow_samples(run.facts, run.environment, steps))
     at = timeline.typical_step(steps, keep)
     if at is not None:
         st.header("A typical batch", anchor=False, help=TYPICAL_HELP)
@@ -342,6 +370,22 @@ def _draw_roofline(run: store.StoredRun, times: loading.Loading, steps: Series) 
             f"{rates.sentence} The dotted line: {reached} were reached between epoch starts."
         )
     )
+
+
+def _draw_slow_samples(found: slow_samples.SlowSamples | None) -> None:
+    if found is None:
+        return
+    st.header("Slow samples", anchor=False, help=SLOW_SAMPLES_HELP)
+    text = found.sentence
+    if not text and math.isfinite(found.saved_frac):
+        text = f"They cost little: without the {found.removed} slowest"
+        text += f" the training would take {formats.percent(found.saved_frac)} less time."
+    elif not text:
+        text = "What they cost cannot be told of this loader."
+    usual = f" The median of {found.timed:,} samples is {formats.seconds(found.median_s)}."
+    st.caption(texts.escaped(text + usual))
+    rows = [(sample,) for sample in found.listed]
+    tables.draw(SLOW_SAMPLE_COLUMNS, rows, key="slow-samples")
 
 
 def _draw_transforms(transforms: Sequence[loading.TransformTime]) -> None:

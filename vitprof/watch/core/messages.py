@@ -21,6 +21,7 @@ from vitprof.watch.core.compute_parts import ComputeParts
 from vitprof.watch.core.live import LiveSteps
 from vitprof.watch.core.loop import Step
 from vitprof.watch.core.replay_blocks import SEVERAL_LOADERS, ReplayBlocks, asks_several
+from vitprof.watch.core.slow_samples import SlowSamples
 from vitprof.watch.core.stages import stage_facts
 from vitprof.watch.core.step_figures import StepBlock, StepFigures
 from vitprof.watch.core.tracked import tracked
@@ -77,6 +78,8 @@ class RunTotals:
     """Updates of the first step."""
     loaders: set[int] = field(default_factory=set)
     """The loaders of all batches."""
+    slow_samples: SlowSamples = field(default_factory=SlowSamples)
+    """Of the steps after the warm-up."""
 
     def add(self, steps: Iterable[Step], training: Training) -> None:
         for step in steps:
@@ -86,6 +89,7 @@ class RunTotals:
             self.loaders |= {inner.loader for fetch in step.fetches for inner in fetch.inside}
             if self.n >= WARMUP_STEPS:
                 self._add_steady(step)
+                self.slow_samples.add(self.n, step)
             self.n += 1
 
     def _add_steady(self, step: Step) -> None:
@@ -320,6 +324,7 @@ class RunMessages:
             facts["epoch_steps"] = epoch_steps
         facts |= self._figures.facts()
         if self._blocks is not None:
+            facts.pop("slow_samples", None)  # steps on kept batches have no number in the recording
             headrooms = [d.facts for d in self._descriptions.values() if d.kind == "headroom"]
             facts |= self._blocks.facts(headrooms[-1]["refused"] if headrooms else "")
         if self._live.why_incomplete:
@@ -363,6 +368,8 @@ def loop_facts(
         facts["updates_on_one_batch"] = totals.updates
     if totals.loaders:
         facts |= stage_facts(descriptions.values(), totals.loaders)
+        described = descriptions.values()
+        facts |= totals.slow_samples.facts(described, totals.loaders, finished=finished)
     return facts
 
 

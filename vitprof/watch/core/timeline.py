@@ -83,6 +83,13 @@ class Fetch:
     after this one was made."""
     ended_s: float = 0.0
     """How long the end of its iterator's workers took, before the script had it."""
+    slow: tuple[tuple[int, float], ...] = ()
+    """Its slow samples: the index of each, and the seconds that the dataset took for it."""
+
+    @property
+    def slow_samples(self) -> tuple[tuple[int, float], ...]:
+        """Returns its slow samples; of a batch from a loader inside its own, those that were noted there."""
+        return self.slow if self.is_from is None else self.slow + self.is_from.slow_samples
 
     @property
     def stages(self) -> Stages | None:
@@ -314,6 +321,7 @@ class Thread:
             Kind.EXHAUSTED: self._exhaust,
             Kind.MADE: self._note_stages,
             Kind.MADE_BETWEEN: self._note_when_made,
+            Kind.SLOW_SAMPLE: self._note_slow_sample,
             Kind.CALLED: self._note_call,
             Kind.SHUT_DOWN: self._wait_for_workers,
             Kind.SAMPLED: self._note_sampler,
@@ -443,6 +451,12 @@ class Thread:
     ) -> None:
         if self._last is not None:
             self._last.made = Stages(*self._made, start_s, end_s, worker)
+
+    def _note_slow_sample(
+        self, _: float, __: float, index: float, took_s: float, ___: float
+    ) -> None:
+        if self._last is not None:
+            self._last.slow += ((int(index), took_s),)
 
     def _wait_for_workers(self, at_s: float, iterator: float, since_s: float, *_: float) -> None:
         """Notes the end of an iterator's workers: until then the script has not got the batch that came

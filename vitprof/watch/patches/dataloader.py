@@ -26,12 +26,14 @@ from vitprof.watch.patches.batch_sizes import BatchSizes, batch_sizes
 from vitprof.watch.patches.models import FirstCall
 from vitprof.watch.patches.own_iterations import OwnIterations
 from vitprof.watch.patching import leave_sign
+from vitprof.watch.sample_times import SlowSample
 
 NUMBER = "_vitprof_number"
 """Attribute of an iterator of PyTorch's: its number."""
 BEGUN, REQUESTED, RECEIVED = int(Kind.BEGUN), int(Kind.REQUESTED), int(Kind.RECEIVED)
 SHUT_DOWN, SAMPLED = int(Kind.SHUT_DOWN), int(Kind.SAMPLED)
 EXHAUSTED, MADE, MADE_BETWEEN = int(Kind.EXHAUSTED), int(Kind.MADE), int(Kind.MADE_BETWEEN)
+SLOW_SAMPLE = int(Kind.SLOW_SAMPLE)
 LEAST_SAMPLING_S = 50e-6
 """What a sampler takes at least to be noted: PyTorch's own take less for a batch of a few hundred samples."""
 
@@ -265,12 +267,15 @@ def _record_received(
             recorder.received(now_s, batch)
         if times is None:
             return
-        dataset_s, transform_s, collate_s, start_s, end_s, worker, transforms = times
+        dataset_s, transform_s, collate_s, start_s, end_s, worker, transforms, each = times
         made_in = NAN if worker < 0 else worker
         emit((MADE, now_s, thread, number, dataset_s, transform_s, collate_s))
         emit((MADE_BETWEEN, now_s, thread, number, start_s, end_s, made_in))
+        slow: tuple[SlowSample, ...] = () if each is None else each[1]
+        for index, took_s, _ in slow:
+            emit((SLOW_SAMPLE, now_s, thread, number, index, took_s, NAN))
         loader = getattr(iterator, LOADER, None)
         if loader is not None:
-            recorder.stages.add((loader.number, transforms, int(samples)))
+            recorder.stages.add((loader.number, transforms, int(samples), each))
     except Exception as error:
         recorder.give_up(error)

@@ -13,7 +13,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from vitprof.watch.fetch_times import CollateTimer, count_opening, timed_compose, timed_fetch
+from vitprof.watch.fetch_times import (
+    CollateTimer,
+    count_opening,
+    sample_clock,
+    timed_compose,
+    timed_fetch,
+)
 from vitprof.watch.patching import DATALOADER, when_imported
 
 COMPOSES = {
@@ -50,6 +56,7 @@ def time_fetching(dataloader: ModuleType) -> None:
         self.collate_fn = CollateTimer(self.collate_fn)
         info = dataloader.get_worker_info()
         self._vitprof_worker = -1 if info is None else int(info.id)
+        self._vitprof_clock = sample_clock(self)
 
     fetchers._BaseDatasetFetcher.__init__ = begin_timed
     begin_single = dataloader._SingleProcessDataLoaderIter.__init__
