@@ -25,6 +25,8 @@ OPEN = {
     "LoaderWaits",
     "TransformTime",
     "Making",
+    "SlowSample",
+    "SlowSamples",
     "ReplayBlock",
     "Stop",
 }

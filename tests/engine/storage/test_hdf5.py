@@ -139,7 +139,7 @@ def test_another_layout(tmp_path: Path) -> None:
         file.create_group("X_test")
         file["Y_train"], file["Y_test"] = Y, Y
         file.create_virtual_dataset("X_train", layout)
-    refused("hdf5", tmp_path, "X_train is of another layout")
+    refused("hdf5", tmp_path, "X_train is in another file, which is not followed")
     refused("hdf5", tmp_path, "no dataset X_test", train=False)
     made(
         tmp_path, Y_train={"data": Y}, X_train={"shape": X.shape, "dtype": np.uint8}
