@@ -23,6 +23,7 @@ from vitprof.cores import job_cores
 from vitprof.datasets.own import specs
 from vitprof.datasets.own.registry import LookReport, OwnSet
 from vitprof.errors import ConfigError, JobStopped
+from vitprof.forms import FORMS
 
 MOST_CPU_S = 60.0
 """CPU time without a sample that is listed or opened. A slow network drive takes none."""
@@ -35,6 +36,8 @@ BYTES_A_BYTE = 8
 """Memory for each byte of the files: lists of labels are larger than the labels in a file."""
 BYTES_A_CORE = 16 << 20
 """Memory for the stack of a thread, and for what a library keeps for it."""
+LIBRARY_BYTES = 4 << 30
+"""Memory for PyTorch and Hugging Face's packages, whose own data are counted, too."""
 SHARE_OF_A_FOLDER = 0.5
 """Of the free memory, for class folders and tables of paths: how many files these name is not known
 before they are listed."""
@@ -230,6 +233,9 @@ def _bound_memory(text: str) -> None:
         most += round(SHARE_OF_A_FOLDER * psutil.virtual_memory().available)
     else:
         most += BYTES_A_BYTE * _bytes_on_disk(spec.path)
+    form = FORMS.get(spec.kind)
+    if spec.kind == "hf" or (form is not None and (form.needs_torch or form.names_files)):
+        most += LIBRARY_BYTES
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
