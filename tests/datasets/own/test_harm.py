@@ -20,10 +20,11 @@ from pyarrow import parquet
 
 from tests.alarm import cpu_alarm
 from tests.datasets.own.test_readers import IMAGES, N, folder, made, stored_in, written
-from vitprof.datasets.own import bounded
+from vitprof.datasets import on_disk
+from vitprof.datasets.own import bounded, registry
 from vitprof.datasets.own.look import look
 from vitprof.datasets.own.readers import open_spec
-from vitprof.errors import ConfigError, JobStopped
+from vitprof.errors import ConfigError, DataError, JobStopped
 
 DEEP = b'{"label":' + b"[" * 100_000
 
@@ -181,12 +182,24 @@ def test_what_ends_its_process_is_one_line(tmp_path: Path) -> None:
     # the file has, and less than the map: reading that is a bus error.
     said = struct.pack("<IHH", len(large[0]), 1, len("0/00"))
     assert said in data
-    file = written(tmp_path / "cut.mdb", data.replace(said, struct.pack("<IHH", 8 << 20, 1, 4)))
+    cut = data.replace(said, struct.pack("<IHH", 8 << 20, 1, 4))
+    ended = "reading it ended a process by SIGBUS: it is damaged, or cut short"
     with pytest.raises(ConfigError) as caught:
-        bounded.look("x", f"lmdb:{file}")
-    assert caught.value.allowed == (
-        "reading it ended a process by SIGBUS: it is damaged, or cut short"
-    )
+        bounded.look("x", f"lmdb:{written(tmp_path / 'cut.mdb', cut)}")
+    assert caught.value.allowed == ended
+    registry.add(look("mine", f"lmdb:{tmp_path}/l").own)
+    written(tmp_path / "l" / "data.mdb", cut)
+    with pytest.raises(DataError, match=ended):
+        on_disk.prepare("mine")
+
+
+def test_what_was_looked_at_is_not_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = made("lmdb", tmp_path)
+    registry.add(look("mine", spec).own)
+    monkeypatch.setattr(bounded, "look", lambda *_, **__: pytest.fail("looked again"))
+    on_disk.prepare("mine")
 
 
 def test_pages_of_lmdb_that_lead_nowhere(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 A library that reads a damaged file may end its process by a signal (LMDB maps it into memory), work
 without end, or ask for all memory. On a page that would be the dashboard's. What was looked at once
-is known by its size and time (`OwnSet.stamp`).
+is known by its size and time (`specs.stamp_of_library_files`).
 """
 
 import json

@@ -7,7 +7,7 @@ unpacked from what keeps many samples.
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -19,7 +19,7 @@ import numpy as np
 from vitprof import home, names
 from vitprof.datasets import files
 from vitprof.datasets.catalog import DatasetInfo
-from vitprof.datasets.own import registry
+from vitprof.datasets.own import bounded, registry, specs
 from vitprof.datasets.own.listing import ListedSample, Listing
 from vitprof.datasets.own.readers import open_spec
 from vitprof.datasets.own.registry import OwnSet
@@ -69,6 +69,7 @@ class OwnMaker:
         if own.below:
             allowed = [Path(part) for part in own.below.split(os.pathsep)]
         try:
+            _look_again(own, allowed)
             opened = open_spec(own.spec, allowed)
         except VitprofError as error:
             raise DataError(f"data set {own.name}: {one_line(error)}") from error
@@ -102,6 +103,16 @@ class OwnMaker:
             for first in range(0, n, REPORT_EVERY):
                 files.report(progress, stop, first / n, f"{own.name}: {first:,} of {n:,}", activity)
                 list(pool.map(put, range(first, min(first + REPORT_EVERY, n))))
+
+
+def _look_again(own: OwnSet, allowed: Sequence[Path] | None) -> None:
+    """Looks at files that a library opens by itself, in another process, where they are others than
+    those that were looked at: what ends that process would end this one. Raises `ConfigError`.
+    """
+    spec = specs.parse(own.spec)
+    seen = specs.stamp_of_library_files(spec)
+    if not own.stamp.endswith(seen):
+        bounded.look(own.name, own.spec, allowed=allowed)
 
 
 def facts_of(info: DatasetInfo) -> dict[str, Any]:

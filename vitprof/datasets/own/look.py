@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -123,18 +123,13 @@ def _look(
 
 def _stamp(found: Listing, spec: specs.Spec) -> str:
     """Returns a text that changes with the samples: from their number and classes, and size and
-    time of each file.
+    time of each file. It ends with `specs.stamp_of_library_files`.
     """
-    stamp = zlib.crc32(repr((len(found.samples), found.classes)).encode())
     files: list[Any] = [spec.path]
     if found.in_place:
         files = [sample.key for sample in found.samples]
-    for path in files:
-        # A module, a URL and a pattern of shards are no files here.
-        with suppress(OSError):
-            seen = os.stat(path)
-            stamp = zlib.crc32(f"{seen.st_size},{seen.st_mtime_ns};".encode(), stamp)
-    return f"{stamp:08x}"
+    start = zlib.crc32(repr((len(found.samples), found.classes)).encode())
+    return specs.stamp_of(files, start) + specs.stamp_of_library_files(spec)
 
 
 @dataclass(frozen=True)

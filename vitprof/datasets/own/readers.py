@@ -52,9 +52,8 @@ def _admit(spec: Spec, gate: Gate) -> None:
     """Raises unless the files that a library opens for `spec` may be read. What images are is told
     later, one by one, and shards once their pattern is.
     """
-    is_stored = _holds_stored_samples(spec)
-    is_listed = spec.kind in ("folder", "python", "webdataset") or is_remote(spec.path)
-    if is_listed and not is_stored:
+    is_file = specs.needs_library(spec) or spec.kind == "csv"
+    if not is_file and not _holds_stored_samples(spec):
         return
     if os.path.isdir(spec.path):
         gate.admit_all(Path(spec.path))

@@ -7,7 +7,9 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,7 +20,7 @@ from vitprof.forms import FORMS
 from vitprof.masking import MASKED
 from vitprof.program import program
 
-if TYPE_CHECKING:  # a watched script knows specs, and imports no form
+if TYPE_CHECKING:
     from vitprof.forms.gate import Gate
 
 SYNTAX: dict[str, str] = {
@@ -116,6 +118,36 @@ def absolute(text: str) -> str:
     if query:
         kept += f"?{query}"
     return kept
+
+
+def needs_library(spec: Spec) -> bool:
+    """Returns whether a library opens the files of `spec` by itself: a damaged file may end its
+    process.
+    """
+    return spec.kind not in ("folder", "csv", "python", "webdataset") and not is_remote(spec.path)
+
+
+def stamp_of(files: Iterable[str | Path], start: int = 0) -> str:
+    """Returns a text that changes with size and time of files."""
+    stamp = start
+    for path in files:
+        # A module, a URL and a pattern of shards are no files here.
+        with suppress(OSError, ValueError):
+            seen = os.stat(path)
+            stamp = zlib.crc32(f"{seen.st_size},{seen.st_mtime_ns};".encode(), stamp)
+    return f"{stamp:08x}"
+
+
+def stamp_of_library_files(spec: Spec) -> str:
+    """Returns `stamp_of` the files that a library opens for `spec`; "" where none does."""
+    if not needs_library(spec):
+        return ""
+    # Imported here: a watched script knows specs, and imports no form.
+    from vitprof.forms.gate import Gate
+
+    if os.path.isdir(spec.path):
+        return stamp_of(Gate().files_below(Path(spec.path)))
+    return stamp_of([spec.path])
 
 
 def is_remote(path: str) -> bool:
