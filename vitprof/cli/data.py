@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from vitprof import errors
+from vitprof import errors, names
 from vitprof.cli.common import terminal
 from vitprof.cli.watch import COMMAND_HELP, EXIT_NOT_FOUND
 from vitprof.jobs.command import CommandRunner
@@ -38,4 +38,5 @@ def data(
     if as_json:
         terminal.print_json({"dataset": codec.to_plain(facts)})
         return
-    terminal.show(*facts.sentences())
+    # Names of files and of values are in them.
+    terminal.show(*map(names.in_one_line, facts.sentences()))
