@@ -522,9 +522,9 @@ def main() -> None:
             f" {result.growth_bytes / 1e6:10.0f}",
             flush=True,
         )
+        for failure in result.failures:
+            print(failure, flush=True)
         failures += result.failures
-    for failure in failures:
-        print(failure)
     sys.exit(bool(failures))
 
 

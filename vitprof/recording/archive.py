@@ -445,6 +445,9 @@ def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
         series = {name: codec.floats(table.column(name)) for name in names}
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ArchiveError(f"{what} is damaged: {errors.one_line(error)}") from error
+    # Arrow does not look at it, where row groups are damaged.
+    even = all(len(values) == n for values in series.values())
+    need(even, f"{what} is damaged: its columns have different lengths")
     need(
         not any(np.isinf(values).any() for values in series.values()),
         f"{what}: a number in it is too large",
