@@ -30,6 +30,10 @@ def found_in(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
     file = h5py.File(path, "r", locking=False)
     try:
         return _found(file, options, refuse)
+    except (KeyError, RuntimeError, OverflowError) as error:
+        # What h5py raises where HDF5 stumbles over what is damaged.
+        file.close()
+        refuse(f"HDF5 cannot read it ({error.args[0] if error.args else error})")
     except BaseException:
         file.close()
         raise
