@@ -72,6 +72,20 @@ def test_what_depends_on_workers() -> None:
     assert "persistent_workers" not in one(script("decode_cache=ram", loader=LOADER)).changes
 
 
+def test_batches_are_packed_where_workers_hand_them_over() -> None:
+    made = one(script("pack=off,on", "workers=2", loader=LOADER))
+    assert made.key == f"{own_script.OWN_SCRIPT}/workers=2/pack=on"
+    assert (made.packs, made.arguments) == (True, {"num_workers": 2})
+    assert own_key_in_words(made.key) == "2 workers, packed"
+    line = code_line(script("pack=on", "workers=2", loader=LOADER), made.key)
+    assert line.startswith("DataLoader(..., num_workers=2)  # and pack each batch")
+    (alone,) = settings_of(script("pack=on", loader=LOADER))
+    assert (alone.key, alone.remarks) == (
+        UNCHANGED,
+        ("without workers pack has no meaning: left out",),
+    )
+
+
 @pytest.mark.parametrize(
     ("vary", "loader", "steps", "said"),
     [

@@ -101,6 +101,9 @@ UNCHANGED = f"{OWN_SCRIPT}/unchanged"
 """Key of the trial of the unchanged script: the first one, with which the others are compared."""
 AS_IT_IS = "the script as it is"
 KEEP_SAMPLES = "keep the Dataset's samples in memory after their first reading"
+PACK = (
+    "pack each batch into one tensor for each dtype, in collate_fn (docs/own-script-tournament.md)"
+)
 WORDS = {
     "workers=1": "1 worker",
     "workers": "{} workers",
@@ -111,6 +114,7 @@ WORDS = {
     "persistent_workers=on": "persistent workers",
     "persistent_workers=off": "workers started each epoch",
     "decode_cache=ram": "samples kept in RAM",
+    "pack=on": "packed",
     STORAGE: "{}",
 }
 """Part of a trial's key, or its name alone -> words for it and its value."""
@@ -204,9 +208,15 @@ def code_line(script: OwnScript, key: str) -> str:
         line += f"  # {call} does not take {' and '.join(missing)}"
     elif "lightning" in str(loader.get("framework")):
         line += "  # in the LightningDataModule, or wherever train_dataloader() is"
-    if not setting.keeps_samples:
+    more = []
+    if setting.keeps_samples:
+        more.append(KEEP_SAMPLES)
+    if setting.packs:
+        more.append(PACK)
+    if not more:
         return line
-    return f"{line}  # and {KEEP_SAMPLES}" if line else f"# {KEEP_SAMPLES}"
+    words = " and ".join(more)
+    return f"{line}  # and {words}" if line else f"# {words}"
 
 
 KEPT_IN_RAM = "memory"
@@ -307,6 +317,11 @@ class OwnSetting:
         """Returns whether the Dataset's samples are kept in memory after they were first read."""
         return self.changes.get("decode_cache") == "ram"
 
+    @property
+    def packs(self) -> bool:
+        """Returns whether batches cross from workers packed."""
+        return self.changes.get("pack") == "on"
+
 
 def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting, ...]:
     """Returns the settings of a script, each once: first the script as it is, then every combination of
@@ -334,7 +349,7 @@ def _setting(
     changes = {name: value for name, value in requested.items() if value != "off"}
     remarks = []
     if workers == 0:
-        useless = [name for name in NEED_WORKERS if changes.pop(name, False)]
+        useless = [name for name in (*NEED_WORKERS, "pack") if changes.pop(name, False)]
         if useless:
             have = "has" if len(useless) == 1 else "have"
             remarks.append(f"without workers {' and '.join(useless)} {have} no meaning: left out")
@@ -431,7 +446,7 @@ def divides_anew(loader: Mapping[str, Any], workers: int) -> bool:
 
 def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
     """Returns the script's own value of a name in `OF_A_SCRIPT`."""
-    if name == "decode_cache":
+    if name in ("decode_cache", "pack"):
         return "off"
     if name == "workers":
         return loader.get("num_workers")

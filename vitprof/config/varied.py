@@ -20,6 +20,7 @@ STORAGE = "storage"
 NAMED: dict[str, tuple[str, ...]] = {
     "start_method": CHOICES["start_method"],
     "decode_cache": ("off", "ram"),
+    "pack": ("off", "on"),
     STORAGE: tuple(FORMS),
 }
 """Settings whose values have names -> these."""
@@ -34,7 +35,7 @@ OF_A_JOB = (
 """Settings that are varied for jobs of vitprof's own: fields of `RunConfig`."""
 OTHERS_OF_A_JOB = tuple(name for name in OF_A_JOB if name not in ("workers", "batch_size"))
 """Those of them that every tournament leaves to the strategies unless they are named."""
-OF_A_SCRIPT = (*OF_A_JOB, "decode_cache")
+OF_A_SCRIPT = (*OF_A_JOB, "decode_cache", "pack")
 """Settings that are varied for a user's own script."""
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
 """Settings that mean nothing without workers."""

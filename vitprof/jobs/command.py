@@ -305,6 +305,8 @@ class TrialCommand:
     """Which of the loaders made there; None: all of them."""
     cache_bytes: int | None = None
     """Memory for samples that are kept after they were first read; None: they are not kept."""
+    packs: bool = False
+    """Whether batches cross from workers packed (`vitprof.watch.packing`)."""
     stored: Mapping[str, Any] | None = None
     """The samples that its dataset is replaced by (`experiments.script_data.plans.stored_as`); None: it is not."""
     remarks: tuple[str, ...] = ()
@@ -322,7 +324,8 @@ class TrialCommand:
     @property
     def changes(self) -> bool:
         """Returns whether the trial changes the script's loader."""
-        return bool(self.arguments) or self.cache_bytes is not None or self.stored is not None
+        has_others = self.cache_bytes is not None or self.stored is not None
+        return bool(self.arguments) or self.packs or has_others
 
     @property
     def variables(self) -> dict[str, str]:
@@ -334,6 +337,7 @@ class TrialCommand:
                 "nth": self.nth,
                 "arguments": self.arguments,
                 "cache_bytes": self.cache_bytes,
+                "packs": self.packs,
                 "stored": self.stored,
             }
         return {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(overrides)}

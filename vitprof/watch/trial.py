@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
+from vitprof.watch import packing
 from vitprof.watch.patching import (
     OPENED_UNDER,
     READ_AGAIN,
@@ -55,11 +56,15 @@ def override_arguments(dataloader: ModuleType) -> None:
     """Patches the DataLoader to note where each one is made, and to change the arguments of the train loader.
 
     `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one), "arguments",
-    "cache_bytes" (null: samples are not kept) and "stored" (`StoredSamples`; null: the dataset's own samples).
+    "cache_bytes" (null: samples are not kept), "packs" (`packing`) and "stored" (`StoredSamples`; null: the dataset's
+    own samples).
     """
     wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
     _put_in(dataloader.DataLoader, wanted, dataloader)
     when_imported(STATEFUL, lambda module: _put_in(module.StatefulDataLoader, wanted, dataloader))
+    if wanted.get("packs"):
+        packing.unpack_batches(dataloader)
+        when_imported(STATEFUL, packing.unpack_batches)
 
 
 def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
@@ -73,7 +78,7 @@ def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
             bound = signature.bind(self, *args, **kwargs)
             made = _noted(bound.arguments, dataloader, sys._getframe(1))
             if wanted and wanted["place"] == made["place"] and wanted["nth"] in (None, made["nth"]):
-                _change(bound.arguments, wanted, made)
+                _change(bound.arguments, wanted, made, dataloader)
                 args, kwargs = bound.args[1:], bound.kwargs
         except TypeError:  # the script's own mistake, which PyTorch will report
             pass
@@ -143,7 +148,12 @@ def _led_here(frame: FrameType) -> tuple[list[str], str]:
     return chain, next(own, chain[0])
 
 
-def _change(call_arguments: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any]) -> None:
+def _change(
+    call_arguments: dict[str, Any],
+    wanted: dict[str, Any],
+    made: dict[str, Any],
+    dataloader: ModuleType,
+) -> None:
     arguments, cache_bytes, stored = (
         wanted["arguments"],
         wanted["cache_bytes"],
@@ -160,8 +170,23 @@ def _change(call_arguments: dict[str, Any], wanted: dict[str, Any], made: dict[s
         from vitprof.watch.stored_samples import StoredSamples
 
         call_arguments["dataset"] = StoredSamples(call_arguments["dataset"], stored)
+    if wanted.get("packs"):
+        call_arguments["collate_fn"] = packing.PackingCollate(
+            _collate_of(call_arguments, dataloader)
+        )
     call_arguments.update(arguments)
     made["changed"] = True
+
+
+def _collate_of(call_arguments: dict[str, Any], dataloader: ModuleType) -> Any:
+    """Returns the collate function that PyTorch would use."""
+    given = call_arguments.get("collate_fn")
+    if given is not None:
+        return given
+    makes_batches = call_arguments.get("batch_sampler") is None
+    if makes_batches and call_arguments.get("batch_size", 1) is None:
+        return dataloader._utils.collate.default_convert
+    return dataloader._utils.collate.default_collate
 
 
 class KeptSamples(Proxy):

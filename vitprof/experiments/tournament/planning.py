@@ -307,6 +307,7 @@ def start_trial(
         where=loader.get("made_where", ""),
         nth=None if loader.get("made_alone", True) else loader.get("made_nth"),
         cache_bytes=cache_bytes,
+        packs=setting.packs,
         stored=stored,
         remarks=setting.remarks,
         lists_changes=changes is not None,
