@@ -25,6 +25,7 @@ OPEN = {
     "LoaderWaits",
     "TransformTime",
     "Making",
+    "HandedOver",
     "SlowSample",
     "SlowSamples",
     "ReplayBlock",

@@ -179,6 +179,17 @@ class Making(TypedDict):
     """Those batches."""
 
 
+class HandedOver(TypedDict):
+    """What a batch of a watched script is made of."""
+
+    tensors: int
+    """Its tensors: each crosses from a worker by itself."""
+    bytes: int
+    """Their bytes."""
+    dtypes: dict[str, int]
+    """How many there are of each dtype."""
+
+
 class SlowSample(TypedDict):
     """A sample for which the dataset took several times the median."""
 
@@ -297,6 +308,8 @@ class Facts(TypedDict, total=False):
     """Each transform of a watched run by its name, in their order."""
     making: Making
     """How the batches of a watched run were made."""
+    handed_over: HandedOver
+    """What each batch of a watched run is made of."""
     slow_samples: SlowSamples
     """The samples of a watched run that take longest to make; not in a run that measures its headroom."""
     replay: dict[str, ReplayBlock]

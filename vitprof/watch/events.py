@@ -221,8 +221,8 @@ class Description:
 
     number: int
     kind: str
-    """process, loader, iterator, optimizer, source, device, stages, end: how a run ended, or failure: of
-    a hook, which ended the recording."""
+    """process, loader, iterator, optimizer, source, device, batch: what one is made of, stages, end: how a
+    run ended, or failure: of a hook, which ended the recording."""
     facts: dict[str, Any]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -30,3 +32,16 @@ def tensors_of_kind(kind: type[Any], batch: Any, depth: int = DEEPEST) -> Iterat
     elif depth:
         for part in parts(batch):
             yield from tensors_of_kind(kind, part, depth - 1)
+
+
+def contents(batch: Any) -> dict[str, Any]:
+    """Returns what a batch is made of: the number of its "tensors", their "bytes", and how many are of
+    each of its "dtypes"."""
+    n_bytes = 0
+    dtypes = Counter[str]()
+    for tensor in tensors(batch):
+        # A class derived from Tensor may have anything there.
+        with contextlib.suppress(Exception):
+            dtypes[str(tensor.dtype).removeprefix("torch.")] += 1
+            n_bytes += tensor.numel() * tensor.element_size()
+    return {"tensors": dtypes.total(), "bytes": n_bytes, "dtypes": dict(dtypes)}

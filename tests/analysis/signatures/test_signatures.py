@@ -416,6 +416,26 @@ def test_too_few_steps_and_older_runs_say_nothing() -> None:
     assert not found(old, workers=2, **IN_WORKERS)
 
 
+HANDED = {"handed_over": {"tensors": 113, "bytes": 900_000, "dtypes": {"float32": 33, "int64": 80}}}
+
+
+def test_batches_of_many_tensors_that_cross_one_by_one() -> None:
+    steps = trace(noise(100, seed=5, mean=0.006), hand_over_s=0.005)
+    s = found(steps, facts=FACTS | HANDED, workers=2, **IN_WORKERS)["many-tensors"]
+    assert s.cost_s_per_step == pytest.approx(0.005)
+    assert s.evidence["tensors"] == 113
+    assert s.sentence.startswith(
+        "A batch has 113 tensors (879 KiB), and each crosses from its worker by itself: the loop waits "
+        "5.00 ms for a batch that is made, "
+    )
+    assert s.sentence.endswith(" tournament --vary pack=on.")
+    quick = trace(noise(100, seed=5, mean=0.006), hand_over_s=0.0005)
+    few = {"handed_over": {"tensors": 4, "bytes": 900_000, "dtypes": {"float32": 4}}}
+    assert "many-tensors" not in found(quick, facts=FACTS | HANDED, workers=2, **IN_WORKERS)
+    assert "many-tensors" not in found(steps, facts=FACTS | few, workers=2, **IN_WORKERS)
+    assert "many-tensors" not in found(steps, facts=FACTS | HANDED, **IN_LOOP)
+
+
 def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> None:
     wait = noise(200, seed=19, mean=0.001)
     wait[::4] += 0.02
@@ -434,7 +454,7 @@ def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> N
         assert s.based_on
         assert s.evidence
         assert not re.search("nan|n/a", s.sentence)
-    assert len(RULES) == 9
+    assert len(RULES) == 10
 
 
 STEPS = {

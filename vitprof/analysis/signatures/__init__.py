@@ -5,7 +5,7 @@ in a sentence.
 import math
 from collections.abc import Callable
 
-from vitprof.analysis.signatures import resources, samples, stalls
+from vitprof.analysis.signatures import hand_over, resources, samples, stalls
 from vitprof.analysis.timing.steady import Trace
 from vitprof.recording.verdict import Signature
 
@@ -19,6 +19,7 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     stalls.garbage_collection,
     stalls.first_batch,
     samples.slow_samples_seen,
+    hand_over.many_tensors,
     resources.memory_growth,
     resources.other_programs,
 )

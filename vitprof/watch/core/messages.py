@@ -44,6 +44,8 @@ OF_A_RUN = {float(kind) for kind in (Kind.PAUSED, Kind.FINISHED)}
 """Kinds of events that are of no thread's timeline."""
 SOURCE = "source"
 """The kind of a described queue, pool or future."""
+BATCH = "batch"
+"""The kind of the description of what a loader's batches are made of."""
 
 
 @dataclass
@@ -322,6 +324,7 @@ class RunMessages:
         epoch_steps = self._totals.epoch_steps(self._main_loader or 0)
         if epoch_steps is not None:
             facts["epoch_steps"] = epoch_steps
+        facts |= handed_over(self._descriptions.values(), self._main_loader)
         facts |= self._figures.facts()
         if self._blocks is not None:
             facts.pop("slow_samples", None)  # steps on kept batches have no number in the recording
@@ -338,6 +341,15 @@ def loader_facts(descriptions: Mapping[int, Description], loader: int) -> Mappin
     if described is None or described.kind != "loader":
         return {"dataset": None, "batch_size": None, "num_workers": 0, "pin_memory": False}
     return described.facts
+
+
+def handed_over(descriptions: Iterable[Description], loader: int) -> dict[str, Any]:
+    """Returns the fact "handed_over" on the batches of a loader: what each is made of, where that is known."""
+    for described in descriptions:
+        if described.kind == BATCH and described.facts["loader"] == loader:
+            facts = {name: fact for name, fact in described.facts.items() if name != "loader"}
+            return {"handed_over": facts}
+    return {}
 
 
 def loop_facts(

@@ -24,6 +24,7 @@ from vitprof.watch.patches.limits import StepLimit
 from vitprof.watch.patches.replay import ReplayPlan
 from vitprof.watch.patches.stages import StageSums
 from vitprof.watch.script_objects import ByIdentity, ScriptLoader
+from vitprof.watch.tensors import contents
 
 LOADER = "_vitprof_loader"
 """Attribute of an iterator of PyTorch's: the description of its loader."""
@@ -145,6 +146,8 @@ class Recorder:
         self._described = ByIdentity[Description]()
         self._last_numbered = _NOTHING
         self._next_number = itertools.count(1)
+        self._batches_of = set[int]()
+        """The numbers of the loaders of which a batch was described."""
         self._devices: dict[Any, Description] = {}
         self.cpu = 0
         """The number of the CPU as a device; 0 while it has none."""
@@ -220,6 +223,13 @@ class Recorder:
         self.buffer.describe(Description(number, kind, facts))
         return number
 
+    def describe_batch(self, loader: Description | None, batch: Any) -> None:
+        """Describes what a batch of a loader is made of, once for each loader."""
+        if loader is None or loader.number in self._batches_of:
+            return
+        self._batches_of.add(loader.number)
+        self.describe("batch", {"loader": loader.number, **contents(batch)})
+
     def device(self, device: Any) -> int:
         """Returns the number of a `torch.device`."""
         described = self._devices.get(device)
@@ -261,6 +271,7 @@ class Recorder:
         self._numbering = threading.Lock()
         for described in [*self._described.values(), *self._devices.values()]:
             self.buffer.describe(described)
+        self._batches_of.clear()
         self.stages.forget()
         self.end_marks()
 

@@ -265,6 +265,7 @@ def _record_received(
         emit((RECEIVED, now_s, thread, number, samples, first, values))
         if recorder.notes or now_s >= recorder.look_at_s:
             recorder.received(now_s, batch)
+            recorder.describe_batch(getattr(iterator, LOADER, None), batch)
         if times is None:
             return
         dataset_s, transform_s, collate_s, start_s, end_s, worker, transforms, each = times
