@@ -124,9 +124,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(fetch_times, "WORK_EVERY", 1)
     monkeypatch.setattr(fetch_times, "WORK_LATER", 1)
-    monkeypatch.setattr(
-        fetch_times, "process_cpu_s", lambda: 0.0
-    )  # other threads of the tests' own
+    # other threads of the tests' own
+    monkeypatch.setattr(fetch_times, "process_time", lambda: 0.0)
     for kind in (Compose, ComposeV2, ComposeOfTomorrow):
         monkeypatch.setattr(kind, "__call__", timed_compose(kind.__call__))
     yield
@@ -158,52 +157,103 @@ def test_files_that_vitprof_opens_itself_are_not_those_of_the_dataset(
     made(lambda: 1)  # says that no file was opened
 
 
-@pytest.mark.parametrize(
-    ("in_main_thread", "others_s", "cpu_s", "queued_s"),
-    [
-        (True, 0.75, 0.8125, math.nan),  # how long they waited for a core is not known
-        (True, 0.03125, 0.0625, 0.125),  # as a thread takes that sends what was recorded
-        (False, 0.75, 0.0625, 0.125),  # the main thread may train meanwhile
-    ],
-)
-def test_what_others_do_for_a_batch_is_work(
-    clock: SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
-    in_main_thread: bool,
-    others_s: float,
-    cpu_s: float,
-    queued_s: float,
-) -> None:
-    """A dataset leaves its work to an event loop in a thread, as zarr 3 does, or to OpenMP, and waits for that: it was
-    "mostly waiting, not CPU work", with 7 workers "up to 8.2x", which by hand gained nothing."""
-    used = SimpleNamespace(thread_s=0.0, queued_s=0.0, process_s=0.0)
-    monkeypatch.setattr(fetch_times, "thread_time", lambda: used.thread_s)
-    monkeypatch.setattr(fetch_times, "process_cpu_s", lambda: used.process_s)
-    monkeypatch.setattr(fetch_times, "queued_so_far", lambda: used.queued_s)
+OF_PYTHON, OF_ANOTHER_LIBRARY = 11, 12
+"""Threads of a process beside its main one."""
 
-    def make() -> None:
-        clock.now += 1.0
-        used.thread_s += 0.0625
-        used.queued_s += 0.125
-        used.process_s += 0.0625 + others_s
 
-    entries = list[Any]()
+class Machine:
+    """What the threads of a process have used of a core, for which each waited twice as long as it used it."""
 
-    def fetch() -> None:
+    def __init__(self, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._clock = clock
+        self._used_s = dict.fromkeys((OF_PYTHON, OF_ANOTHER_LIBRARY), 0.0)
+        self._main_s = 0.0
+        for name, answer in {
+            "thread_time": lambda: self._main_s,
+            "queued_so_far": lambda: 2 * self._main_s,
+            "process_time": lambda: self._main_s + sum(self._used_s.values()),
+            "programs_cpu_s": lambda: 0.0,
+            "python_threads": lambda: frozenset([OF_PYTHON]),
+            "thread_times": lambda: {
+                number: fetch_times.ThreadTimes(used_s, 2 * used_s)
+                for number, used_s in self._used_s.items()
+            },
+        }.items():
+            monkeypatch.setattr(fetch_times, name, answer)
+        monkeypatch.setattr(MAKING.now, "looks_at_threads", False)
+
+    def uses(self, thread: int, seconds: float) -> None:
+        self._used_s[thread] += seconds
+
+    def makes_a_batch(self, thread: int, seconds: float) -> list[tuple[float, ...]]:
+        """Makes a batch in a second, for which the main thread uses 1/16 s; returns what is said of it."""
+
+        def make() -> None:
+            self._clock.now += 1.0
+            self._main_s += 0.0625
+            self.uses(thread, seconds)
+
+        fetch = timed_fetch(lambda _self, _index: make())
         fetcher = SimpleNamespace(_vitprof_worker=-1, _vitprof_clock=None)
-        _, times = unpacked(timed_fetch(lambda _self, _index: make())(fetcher, 0))
+        _, times = unpacked(fetch(fetcher, 0))
         assert times is not None
-        entries.extend(times[6])
+        return [work for names, _, work in times[6] if names == fetch_times.WORK]
 
-    if in_main_thread:
-        fetch()
-    else:
-        thread = threading.Thread(target=fetch)
-        thread.start()
-        thread.join()
-    ((names, _, work),) = entries
-    assert names == fetch_times.WORK
-    assert work == pytest.approx((1.0, cpu_s, queued_s, 0.0), nan_ok=True)
+
+@pytest.fixture
+def machine(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(clock, monkeypatch)
+
+
+@pytest.mark.parametrize("thread", [OF_PYTHON, OF_ANOTHER_LIBRARY])
+def test_what_other_threads_do_for_a_batch_is_work(machine: Machine, thread: int) -> None:
+    """A dataset leaves its work to an event loop in a thread, as zarr 3 does, or to blosc, and waits for that: it was
+    "mostly waiting, not CPU work", with 7 workers "up to 8.2x", which by hand gained nothing."""
+    assert machine.makes_a_batch(thread, 0.25) == [], (
+        "which threads it is, is looked at from here on"
+    )
+    assert machine.makes_a_batch(thread, 0.25) == [(1.0, 0.3125, 0.625, 0.0)]
+
+
+def test_a_thread_that_spins_after_the_work_of_a_training_does_nothing_for_a_batch(
+    machine: Machine,
+) -> None:
+    """OpenMP's do for some milliseconds. The dataset mostly waits."""
+    for number in range(3):
+        machine.uses(OF_ANOTHER_LIBRARY, 0.5)
+        said = machine.makes_a_batch(OF_ANOTHER_LIBRARY, 0.25)
+        assert said == ([(1.0, 0.0625, 0.125, 0.0)] if number else [])
+
+
+def test_what_a_process_does_for_itself_is_no_work_on_a_batch(machine: Machine) -> None:
+    assert machine.makes_a_batch(OF_PYTHON, 0.03125) == [(1.0, 0.0625, 0.125, 0.0)]
+
+
+def test_in_another_thread_than_the_main_one_its_own_work_counts(machine: Machine) -> None:
+    """The main one may train meanwhile."""
+    said = list[Any]()
+    thread = threading.Thread(target=lambda: said.extend(machine.makes_a_batch(OF_PYTHON, 0.5)))
+    thread.start()
+    thread.join()
+    assert said == [(1.0, 0.0625, 0.125, 0.0)]
+
+
+def test_what_programs_do_for_a_batch_is_work(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as ffmpeg. How long they waited for a core is not known."""
+    times = iter([0.0, 0.5])
+    monkeypatch.setattr(fetch_times, "programs_cpu_s", lambda: next(times))
+    (work,) = machine.makes_a_batch(OF_PYTHON, 0.0)
+    assert work == pytest.approx((1.0, 0.5625, math.nan, 0.0), nan_ok=True)
+
+
+def test_linux_says_what_each_thread_uses() -> None:
+    if not fetch_times.thread_times():
+        pytest.skip("this system does not say what a thread uses")
+    used = fetch_times.thread_times()[threading.get_native_id()]
+    assert used.cpu_s > 0.0
+    assert threading.get_native_id() in fetch_times.python_threads()
 
 
 @pytest.mark.parametrize("kind", [Compose, ComposeV2])

@@ -168,11 +168,9 @@ class Making(TypedDict):
     made_s: float
     """Time to make them, in whichever process."""
     cpu_s: float
-    """CPU time of the threads that made them; of the whole process, where other threads of it did a part of the
-    work."""
+    """CPU time of the threads that made them, and of other threads and of programs that did a part of the work."""
     queued_s: NotRequired[float]
-    """Time that these threads waited for a core; NaN where that is not counted, and where other threads did a part
-    of the work."""
+    """Time that these threads waited for a core; NaN where that is not counted, and where programs did a part."""
     opened: float
     """Files that these threads opened meanwhile with Python's functions."""
     batches: int

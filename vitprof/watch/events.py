@@ -191,9 +191,9 @@ OF_DEVICE = (Kind.MARKED, Kind.REACHED)
 
 
 WORK = ("made_s", "cpu_s", "queued_s", "opened")
-"""The names of an entry like that of a Compose: the seconds that a batch took to make, the CPU time of its thread,
-or of its process where other threads did a part of the work, how long it waited for a core (NaN where others did: how
-long these waited is not known), and the files that it opened."""
+"""The names of an entry like that of a Compose: the seconds that a batch took to make, the CPU time of its thread
+and of others that did a part of the work, how long these waited for a core (NaN where that is not known), and the files
+that were opened."""
 OF_TRAINING = (Kind.STEPPED, Kind.CHANGED, Kind.LEFT)
 OF_ANY_PROCESS = (Kind.WAITED, Kind.FINISHED, Kind.DROPPED)
 """Kinds that say nothing of a loop."""

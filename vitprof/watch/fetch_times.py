@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from time import perf_counter, process_time, thread_time
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 from vitprof.watch.events import WORK
 from vitprof.watch.sample_times import SampleClock, SampleTimer, SampleTimes, clock_for
@@ -34,10 +34,12 @@ WORK_OFTEN = 64
 """After so many batches it is one of `WORK_LATER`."""
 WORK_LATER = 32
 """Such an entry counts for as many as there would have been: a mean over all of them is one over all batches."""
-OTHER_THREADS_FRAC = 0.05
-OTHER_THREADS_S = 1e-4
+OTHERS_FRAC = 0.05
+OTHERS_S = 1e-4
 """From this share of the time of making a batch on, and from so many seconds, the CPU time of other threads
 counts: a process has threads that do a little for itself."""
+TASKS = "/proc/self/task"
+"""Where Linux says what each thread of a process uses."""
 MARK = b"vitprof:"
 """Begins the bytes that a worker sends with a batch, which the pinning thread leaves alone."""
 SENT = Struct("=8s6d")
@@ -63,10 +65,28 @@ class Laps:
         return perf_counter()
 
 
+class ThreadTimes(NamedTuple):
+    """What a thread has used so far."""
+
+    cpu_s: float
+    queued_s: float
+    """For how long it waited for a core."""
+
+
 class MakingTimes:
     """The times so far of the batch that a thread is making."""
 
-    __slots__ = ("batches", "collate_s", "file", "laps", "opened", "times", "waited_s")
+    __slots__ = (
+        "batches",
+        "collate_s",
+        "file",
+        "laps",
+        "looks_at_threads",
+        "opened",
+        "threads_before",
+        "times",
+        "waited_s",
+    )
 
     def __init__(self) -> None:
         self.collate_s = 0.0
@@ -81,6 +101,10 @@ class MakingTimes:
         """Files that it opened since the last look at its work, by Python's own functions."""
         self.file: Any = None
         """The last one of them, as the function was given it."""
+        self.looks_at_threads = False
+        """Whether it is looked at what each thread does for a batch: others than this one do a part of it."""
+        self.threads_before: dict[int, ThreadTimes] = {}
+        """What they had used as the batch before was made, where it is."""
         self.times: FetchTimes | None = None
         """Times of the last batch that this thread made for a loop of its own; None once `unpacked` has taken them."""
 
@@ -136,43 +160,99 @@ class CollateTimer:
 class MakingUse:
     """What the process uses of the machine while a thread of it makes a batch.
 
-    Many datasets leave the work to others, and wait for these: threads of OpenMP, of blosc, of an event loop as
-    in zarr 3; programs such as ffmpeg. Their CPU time is seen where the main thread makes the batch. Where
-    another one does, the main thread may train meanwhile, and which CPU time is whose is not known.
+    Many datasets leave the work to others, and wait for these: threads of blosc, of an event loop as in zarr 3;
+    programs such as ffmpeg. What these use counts where the main thread makes the batch; where another one does,
+    the main thread may train meanwhile. Threads of OpenMP spin for some milliseconds after the work of a training:
+    one that is not Python's counts only if it did nothing before the batch. In a transform OpenMP has the thread
+    itself at work, too.
     """
 
     def __init__(self, making: MakingTimes, counts_for: int) -> None:
         """Begins to look; `counts_for`: how many entries this one stands for."""
         self._making = making
         self._counts_for = counts_for
-        self._is_of_process = threading.get_ident() == threading.main_thread().ident
-        self._process_s = process_cpu_s()
+        self._is_main = threading.get_ident() == threading.main_thread().ident
+        self._threads = thread_times() if making.looks_at_threads else None
+        self._programs_s = programs_cpu_s()
+        self._process_s = process_time()
         self._thread_s = thread_time()
         self._queued_s = queued_so_far()
         making.opened = 0  # the line before has opened a file itself
 
-    def entry(self, took_s: float) -> TransformTimes:
+    def entry(self, took_s: float) -> TransformTimes | None:
         """Returns the entry of a batch that took so long: that, the CPU time, the time in which threads waited
-        for a core, and the files that were opened, each as often as it counts."""
-        opened = self._making.opened
-        process_s = process_cpu_s() - self._process_s
+        for a core, and the files that were opened, each as often as it counts. None where other threads used
+        a core, and which ones is looked at from the next entry on."""
+        making = self._making
+        opened = making.opened
+        others_s = process_time() - self._process_s
         cpu_s = thread_time() - self._thread_s
         queued_s = queued_so_far() - self._queued_s
-        others_s = process_s - cpu_s
-        least_s = max(OTHER_THREADS_S, OTHER_THREADS_FRAC * took_s)
-        if self._is_of_process and others_s > least_s:
-            cpu_s = process_s
-            # To know how long each of them waited for a core takes a file for each.
+        others_s -= cpu_s
+        least_s = max(OTHERS_S, OTHERS_FRAC * took_s)
+        if self._is_main and others_s > least_s:
+            if self._threads is None:
+                making.looks_at_threads = True
+                return None
+            others = self._of_other_threads(others_s)
+            cpu_s += others.cpu_s
+            queued_s += others.queued_s
+        programs_s = programs_cpu_s() - self._programs_s
+        if self._is_main and programs_s > least_s:
+            cpu_s += programs_s
             queued_s = math.nan
         work = (took_s, cpu_s, queued_s, opened)
         return WORK, self._counts_for, tuple([self._counts_for * of_batch for of_batch in work])
 
+    def _of_other_threads(self, others_s: float) -> ThreadTimes:
+        """Returns what other threads used for the batch, of `others_s` in all."""
+        begun = self._threads
+        if not begun:  # no system that says it of each
+            return ThreadTimes(others_s, math.nan)
+        before = self._making.threads_before
+        of_python = python_threads()
+        cpu_s = queued_s = 0.0
+        for number, now in thread_times().items():
+            at_begin = begun.get(number, ThreadTimes(0.0, 0.0))
+            at_end_before = before.get(number, at_begin)
+            is_idle_before = at_begin.cpu_s - at_end_before.cpu_s < OTHERS_S
+            if number != threading.get_native_id() and (number in of_python or is_idle_before):
+                cpu_s += now.cpu_s - at_begin.cpu_s
+                queued_s += now.queued_s - at_begin.queued_s
+        return ThreadTimes(cpu_s, queued_s)
 
-def process_cpu_s() -> float:
-    """Returns the CPU time of this process so far, of all its threads and of the programs that it started and waited
-    for."""
+
+def programs_cpu_s() -> float:
+    """Returns the CPU time of the programs that this process started, and waited for."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return process_time() + ended.ru_utime + ended.ru_stime
+    return ended.ru_utime + ended.ru_stime
+
+
+def python_threads() -> frozenset[int | None]:
+    """Returns the numbers of the threads that Python has started."""
+    return frozenset(thread.native_id for thread in threading.enumerate())
+
+
+def thread_times() -> dict[int, ThreadTimes]:
+    """Returns what each thread of this process has used so far, by its number; nothing where the system does not
+    say it."""
+    times = {}
+    with contextlib.suppress(OSError):
+        for number in os.listdir(TASKS):
+            with contextlib.suppress(OSError, ValueError):  # it has ended
+                cpu_ns, queued_ns = read_schedstat(f"{TASKS}/{number}/schedstat")
+                times[int(number)] = ThreadTimes(cpu_ns / 1e9, queued_ns / 1e9)
+    return times
+
+
+def read_schedstat(path: str) -> tuple[int, int]:
+    """Returns for how long a thread has used a core, and waited for one (ns)."""
+    schedstat = os.open(path, os.O_RDONLY)
+    try:
+        used, queued, *_ = os.read(schedstat, 100).split()
+        return int(used), int(queued)
+    finally:
+        os.close(schedstat)
 
 
 def work_counts_for(batches: int) -> int:
@@ -216,8 +296,11 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             transforms = transform_sums(laps)
             for _, _, seconds in transforms:
                 transform_s += sum(seconds)
-        if work is not None:
-            transforms += (work.entry(ended_s - began_s),)
+        entry = None if work is None else work.entry(ended_s - began_s)
+        if entry is not None:
+            transforms += (entry,)
+        if making.looks_at_threads and work_counts_for(making.batches + 1):
+            making.threads_before = thread_times()
         samples = None
         if clock is not None:
             clock.add_batch(len(index), dataset_s)
@@ -258,13 +341,10 @@ def _with_dataset(
 def queued_so_far() -> float:
     """Returns how long this thread has waited for a core so far (s); NaN where Linux does not count that."""
     try:
-        schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-        try:
-            return int(os.read(schedstat, 100).split()[1]) / 1e9
-        finally:
-            os.close(schedstat)
-    except (OSError, IndexError):
+        _, queued_ns = read_schedstat("/proc/thread-self/schedstat")
+    except (OSError, ValueError):
         return math.nan
+    return queued_ns / 1e9
 
 
 def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:

@@ -105,7 +105,7 @@ def waiting_frac(trace: steady.Trace) -> float:
         return math.nan
     queued_s = making.get("queued_s")
     if queued_s is None or not math.isfinite(queued_s):
-        # an older run, a system that does not count it for a thread, or other threads did the work: what the whole
+        # an older run, a system that does not count it for a thread, or programs that did the work: what the whole
         # job waited
         queued_s = _queued(trace) * trace.step_s * making["batches"]
     if not math.isfinite(queued_s):
