@@ -82,6 +82,27 @@ def test_a_loop_is_recorded_in_order(recorder: Recorder) -> None:
     assert kinds(recorder) == [Kind.BEGUN, *step, *step, Kind.REQUESTED, Kind.EXHAUSTED]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sampler_that_takes_a_while_is_timed_in_the_process_that_trains(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setattr(dataloader, "LEAST_SAMPLING_S", 0.0)
+    samples = TensorDataset(torch.ones(8, 3))
+    for _ in DataLoader(samples, batch_size=2, num_workers=workers):
+        pass
+    found = [event for event in events(recorder) if event.kind is not Kind.WAITED]
+    sampled = [event for event in found if event.kind is Kind.SAMPLED]
+    assert all(event.value("since_s") <= event.at_s for event in sampled)
+    assert len({event.thread for event in sampled}) == 1
+    kinds_of = [event.kind for event in found]
+    begun = kinds_of.index(Kind.BEGUN)
+    # the first two for a worker are drawn as the iteration begins
+    assert kinds_of[:begun] == 2 * workers * [Kind.SAMPLED]
+    batch = [Kind.REQUESTED, Kind.SAMPLED, Kind.RECEIVED]
+    assert [kind for kind in kinds_of[begun + 1 :] if kind in batch][:6] == 2 * batch
+    assert len(sampled) == 4
+
+
 def test_passes_and_steps_of_optimizers_have_their_beginnings(recorder: Recorder) -> None:
     train(loader())
     found = events(recorder)
