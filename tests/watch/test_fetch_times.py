@@ -147,14 +147,17 @@ def test_files_that_vitprof_opens_itself_are_not_those_of_the_dataset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Linux says in a file how long a thread has waited for a core. Of any dataset it was said that most of
-    the work is reading and decoding files."""
+    the work is reading and decoding files, and of one that waits for a thread, within which a hook looks at that."""
 
     def queued_s() -> float:
-        fetch_times.count_opened("open", ("schedstat",))
+        fetch_times.count_opened("open", ("/proc/thread-self/schedstat", None, 0))
         return 0.0
 
     monkeypatch.setattr(fetch_times, "queued_so_far", queued_s)
-    made(lambda: 1)  # says that no file was opened
+    made(queued_s)  # says that no file was opened
+    counted = MAKING.now.opened
+    fetch_times.count_opened("open", (3, "rb", 0))
+    assert MAKING.now.opened == counted + 1
 
 
 OF_PYTHON, OF_ANOTHER_LIBRARY = 11, 12

@@ -131,8 +131,9 @@ def count_opening() -> None:
 
 
 def count_opened(event: str, arguments: tuple[Any, ...]) -> None:
-    """Counts the files that a thread opens: a hook for `sys.addaudithook`."""
-    if event == "open":
+    """Counts the files that a thread opens: a hook for `sys.addaudithook`. What Linux says of a process is no file with
+    data: vitprof's own hooks read that, also where a dataset waits for a thread."""
+    if event == "open" and not str(arguments[0]).startswith("/proc/"):
         making = MAKING.now
         making.opened += 1
         making.file = arguments[0]
@@ -177,7 +178,7 @@ class MakingUse:
         self._process_s = process_time()
         self._thread_s = thread_time()
         self._queued_s = queued_so_far()
-        making.opened = 0  # the line before has opened a file itself
+        making.opened = 0
 
     def entry(self, took_s: float) -> TransformTimes | None:
         """Returns the entry of a batch that took so long: that, the CPU time, the time in which threads waited
