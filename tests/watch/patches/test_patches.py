@@ -25,7 +25,7 @@ from vitprof.watch.core.log import EventLog, event_of
 from vitprof.watch.core.loop import find_steps
 from vitprof.watch.core.training import find_training
 from vitprof.watch.events import Buffer, Event, Kind
-from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, waits
+from vitprof.watch.patches import Recorder, autograd, dataloader, making, optimizer, waits
 from vitprof.watch.patches.batch_sizes import BatchSizes
 from vitprof.watch.patches.limits import StepLimit, ThreadState
 from vitprof.watch.patching import OPTIMIZER
@@ -39,8 +39,9 @@ PATCHED = (
 
 
 @pytest.fixture
-def recorder() -> Iterator[Recorder]:
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     """All hooks in this process, for this test."""
+    monkeypatch.setattr(making, "is_timed", lambda: False)  # by another test of this process
     before = [getattr(owner, name) for owner, name in PATCHED]
     recorder = Recorder(Buffer())
     installed = [
@@ -73,6 +74,23 @@ def train(batches: DataLoader[tuple[torch.Tensor, ...]]) -> None:
     for (x,) in batches:
         model(x).sum().backward()
         stepping.step()
+
+
+def test_batches_of_workers_are_the_scripts_own_once_hooks_are_taken_back() -> None:
+    """As after `--detach-after`: workers that run already, and later ones, send how they made a batch with it."""
+
+    def work() -> int:
+        module = torch.utils.data.dataloader
+        making.time_fetching(module)
+        hooks = dataloader.install(Recorder(Buffer()), module)
+        batches = DataLoader(TensorDataset(torch.ones(6, 3)), batch_size=2, num_workers=1)
+        begun = iter(batches)
+        found = [next(begun)]
+        hooks.remove()
+        found += [*begun, *batches]
+        return sum(len(batch) != 1 or batch[0].shape != (2, 3) for batch in found)
+
+    assert exit_status_of(fork_doing(work)) == 0
 
 
 def test_a_loop_is_recorded_in_order(recorder: Recorder) -> None:

@@ -486,13 +486,20 @@ class Replacements:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._handles: list[Any] = []
 
-    def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        """Replaces an attribute of a class or module by what `wrap` makes of it."""
+    def replace(
+        self,
+        owner: Any,
+        name: str,
+        wrap: Callable[[Any], Any],
+        left: Callable[[Any], Any] = lambda original: original,
+    ) -> None:
+        """Replaces an attribute of a class or module by what `wrap` makes of it. `left`: makes of it what is
+        there once this is taken back."""
         original = vars(owner)[name]
         replacement = wrap(original)
         setattr(replacement, MARK, original)
         setattr(owner, name, replacement)
-        self._replaced.append((owner, name, replacement, original))
+        self._replaced.append((owner, name, replacement, left(original)))
 
     def keep(self, handle: Any) -> None:
         """Keeps the handle of a registered hook, whose method `remove` takes it back."""
@@ -500,9 +507,9 @@ class Replacements:
 
     def remove(self) -> None:
         """Takes all of it back, unless another tool has replaced it since."""
-        for owner, name, replacement, original in reversed(self._replaced):
+        for owner, name, replacement, left in reversed(self._replaced):
             if vars(owner).get(name) is replacement:
-                setattr(owner, name, original)
+                setattr(owner, name, left)
         self._replaced.clear()
         for handle in self._handles:
             handle.remove()

@@ -21,7 +21,7 @@ from vitprof.measure.step_columns import n_ready
 from vitprof.watch.events import NAN, Kind
 from vitprof.watch.fetch_times import MAKING, FetchTimes, unpacked
 from vitprof.watch.loader_facts import loader_facts
-from vitprof.watch.patches import LOADER, Recorder, Replacements
+from vitprof.watch.patches import LOADER, Recorder, Replacements, making
 from vitprof.watch.patches.batch_sizes import BatchSizes, batch_sizes
 from vitprof.watch.patches.models import FirstCall
 from vitprof.watch.patches.own_iterations import OwnIterations
@@ -30,6 +30,8 @@ from vitprof.watch.sample_times import SlowSample
 
 NUMBER = "_vitprof_number"
 """Attribute of an iterator of PyTorch's: its number."""
+UNPACKS = "_vitprof_unpacks"
+"""Attribute of a method that is left in the place of PyTorch's own."""
 BEGUN, REQUESTED, RECEIVED = int(Kind.BEGUN), int(Kind.REQUESTED), int(Kind.RECEIVED)
 SHUT_DOWN, SAMPLED = int(Kind.SHUT_DOWN), int(Kind.SAMPLED)
 EXHAUSTED, MADE, MADE_BETWEEN = int(Kind.EXHAUSTED), int(Kind.MADE), int(Kind.MADE_BETWEEN)
@@ -55,7 +57,10 @@ def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
     base = dataloader._BaseDataLoaderIter
     if base.__module__ == dataloader.__name__:
         wrap = functools.partial(_next_recorded, recorder)
-        replacements.replace(base, "__next__", wrap)
+        if making.is_timed():
+            replacements.replace(base, "__next__", wrap, left=_next_unpacked)
+        else:
+            replacements.replace(base, "__next__", wrap)
         wrap = functools.partial(_sampling_recorded, recorder)
         replacements.replace(base, "_next_index", wrap)
     workers = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
@@ -188,6 +193,20 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
         return batch
 
     return next_recorded
+
+
+def _next_unpacked(following: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Takes off what workers send with a batch, where nothing is recorded any more: those that run already
+    go on with that, and new ones begin with it."""
+    if hasattr(following, UNPACKS):
+        return following
+
+    @functools.wraps(following)
+    def next_unpacked(self: Any) -> Any:
+        return unpacked(following(self))[0]
+
+    setattr(next_unpacked, UNPACKS, True)
+    return next_unpacked
 
 
 def _record_exhausted(recorder: Recorder, number: int, *, failed: bool) -> None:

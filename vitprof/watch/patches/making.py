@@ -73,6 +73,11 @@ def time_fetching(dataloader: ModuleType) -> None:
         fetcher.fetch = timed_fetch(fetcher.fetch)
 
 
+def is_timed() -> bool:
+    """Returns whether the times travel with a batch from its worker."""
+    return time_fetching.cache_info().currsize > 0
+
+
 def time_workers(dataloader: ModuleType) -> None:
     """Makes workers begin with `work`: one that is started from scratch (spawn) does not inherit the patches."""
     if not ORIGINAL:
