@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import numbers
 import os
 import time
 from typing import Any
@@ -16,6 +19,12 @@ DATA = "VITPROF_WATCH_DATA"
 some steps."""
 CONVERT = "VITPROF_WATCH_CONVERT"
 """Environment variable: samples are stored in other forms instead, as this JSON object says."""
+
+
+MOST_INDICES = 1024
+"""Indices that are asked of the script's sampler."""
+MOST_S = 2.0
+"""How long that may take (s)."""
 
 
 def describe_dataset(loader: ScriptLoader | None) -> None:
@@ -41,7 +50,8 @@ def _described(loader: ScriptLoader) -> dict[str, Any]:
     from vitprof.forms.script.dataset import described
 
     dataset, collate = parts(loader)
-    return described(dataset, collate, loader.facts, name_of, transform_times)
+    keys = keys_of(loader)
+    return described(dataset, collate, loader.facts, name_of, transform_times, keys)
 
 
 def _stored(loader: ScriptLoader, request: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +59,7 @@ def _stored(loader: ScriptLoader, request: dict[str, Any]) -> dict[str, Any]:
 
     start_s = time.monotonic() - request["began_s"]
     dataset, _ = parts(loader)
-    found = stored_in_forms(dataset, request, name_of)
+    found = stored_in_forms(dataset, request, name_of, keys_of(loader))
     return {**found, "loader": dict(loader.facts), "start_s": start_s}
 
 
@@ -63,3 +73,26 @@ def parts(loader: ScriptLoader) -> tuple[Any, Any]:
             if getattr(each, names[0], None) is not None:
                 return getattr(each, names[0]), getattr(each, names[1], None)
     raise ValueError("the loader that trains has no Dataset of PyTorch's")
+
+
+def keys_of(loader: ScriptLoader) -> list[Any]:
+    """Returns indices of samples as the script's sampler gives them, where they are no numbers: names,
+    slices, tuples. Empty where they are numbers, or it cannot be asked."""
+    keys = list[Any]()
+    until_s = time.monotonic() + MOST_S
+    for each in (reference() for reference in loader.alive):
+        sampler = getattr(each, "_index_sampler", None)
+        if sampler is None:
+            continue
+        with contextlib.suppress(Exception):  # code of the script's own
+            for index in itertools.islice(iter(sampler), MOST_INDICES):
+                keys += index if getattr(each, "_auto_collation", False) else [index]
+                if is_number(keys[0]) or len(keys) >= MOST_INDICES or time.monotonic() > until_s:
+                    break
+        break
+    return [] if not keys or is_number(keys[0]) else keys
+
+
+def is_number(index: Any) -> bool:
+    """Returns whether an index is a number, also one of NumPy or a tensor."""
+    return isinstance(index, numbers.Integral) or getattr(index, "ndim", None) == 0

@@ -398,3 +398,9 @@ def test_a_full_drive_is_named_whatever_a_library_says(
     monkeypatch.setattr(module_of("pt").Writer, "add", fills)
     line = f"the drive of {tmp_path} is full; make room, and the same command goes on"
     assert why_not(Numbers(30), tmp_path / "all") == line
+
+
+def test_samples_that_have_names_and_no_numbers_are_not_stored(tmp_path: Path) -> None:
+    request = {"directory": str(tmp_path), "forms": ["pt"], "samples": None, "side": None}
+    with pytest.raises(ValueError, match=r"its sampler asks for samples by 'a\.jpg', and not"):
+        stored_in_forms(torch.ones(4, 2), request, name_of, ["a.jpg"])

@@ -3,7 +3,9 @@
 import gc
 import io
 import json
+import weakref
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,14 +14,22 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    TensorDataset,
+    default_collate,
+)
 from torchvision import datasets, transforms
 
 from vitprof.experiments.script_data.facts import DatasetFacts
 from vitprof.forms.script import dataset
 from vitprof.recording import codec
+from vitprof.watch.data_report import keys_of
 from vitprof.watch.fetch_times import name_of, transform_times
 from vitprof.watch.patches import making
+from vitprof.watch.script_objects import ScriptLoader
 
 N = 40
 LOADER = {"batch_size": 8, "num_workers": 0}
@@ -48,9 +58,10 @@ class Stream(IterableDataset[Any]):
         yield from ((torch.full((3,), float(i)), i) for i in range(N))
 
 
-def facts(of: Any, **loader: Any) -> DatasetFacts:
+def facts(of: Any, keys: Sequence[Any] = (), **loader: Any) -> DatasetFacts:
     """What is said of a dataset, on the way that it takes to the command."""
-    seen = dataset.described(of, default_collate, LOADER | loader, name_of, transform_times)
+    known = LOADER | loader
+    seen = dataset.described(of, default_collate, known, name_of, transform_times, keys)
     found = json.loads(json.dumps(seen))
     return codec.from_plain(DatasetFacts, found)
 
@@ -167,6 +178,61 @@ def test_workers_of_the_script_show_that_they_work() -> None:
         torch.set_num_threads(before)
     assert "Time for a sample in one thread, as in a worker: " in words
     assert "by fork yes, the script's own" in words
+
+
+NAMES = [f"image {number}" for number in range(N)]
+
+
+class Named(By):
+    """Knows its samples by their names."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda name: (torch.full((3,), 1.0), NAMES.index(name)))
+
+
+class InSlices(By):
+    """Gives whole batches."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda rows: torch.arange(120.0).reshape(N, 3)[rows.start : rows.stop])
+
+
+SLICES = [slice(first, first + 8) for first in range(0, N, 8)]
+
+
+@pytest.mark.parametrize(
+    ("loader", "first", "n"),
+    [
+        (DataLoader(Named(), 8, sampler=NAMES), "'image 0'", 32),
+        (DataLoader(Named(), batch_sampler=[NAMES[:20], NAMES[20:]]), "'image 0'", 32),
+        (DataLoader(InSlices(), batch_size=None, sampler=SLICES), "slice(0, 8, None)", 5),
+        (DataLoader(By(lambda pair: torch.ones(pair[1])), sampler=[(0, 4)]), "(0, 4)", 1),
+    ],
+)
+def test_samples_are_asked_for_as_the_scripts_sampler_does(
+    loader: DataLoader[Any], first: str, n: int
+) -> None:
+    """By names, slices or tuples: by number there may be none."""
+    for of in (loader, iter(loader)):
+        keys = keys_of(ScriptLoader({}, (weakref.ref(of),)))
+        found = facts(loader.dataset, keys)
+        assert (found.key, found.n_read, found.failed, found.fork.works) == (first, n, (), True)
+    assert f"read by what its sampler gives, such as {first}" in found.sentences()[0]
+
+
+def test_numbers_of_a_sampler_are_no_keys() -> None:
+    samples = TensorDataset(torch.rand(N, 3))
+    for loader in (
+        DataLoader(samples, 8, shuffle=True),
+        DataLoader(samples, batch_size=None),
+        DataLoader(samples, sampler=list(np.arange(N))),
+        DataLoader(samples, sampler=list(torch.arange(N))),
+    ):
+        assert keys_of(ScriptLoader({}, (weakref.ref(loader),))) == []
+    gone = DataLoader(samples)
+    reference = weakref.ref(gone)
+    del gone
+    assert keys_of(ScriptLoader({}, (reference,))) == []
 
 
 def test_indices_are_spread_evenly() -> None:

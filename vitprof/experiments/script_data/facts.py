@@ -186,6 +186,9 @@ class DatasetFacts:
     """Arguments of the train loader."""
     file_facts: FileFacts = FileFacts()
     """Where its files are."""
+    key: str = ""
+    """The first index that its sampler gives, where that is no number; empty where it is. What one
+    index gives is then a sample, also where it is a slice."""
 
     @property
     def sample_bytes(self) -> float:
@@ -206,6 +209,8 @@ def _what(facts: DatasetFacts) -> Iterator[str]:
     if facts.samples is not None:
         n = formats.count(facts.samples, "sample")
     how = "read by index" if facts.by_index else "read one after the other"
+    if facts.key:
+        how = f"read by what its sampler gives, such as {facts.key}: that is a sample here"
     yield f"{name} ({module}): {n}, {how}"
     size = formats.size(facts.sample_bytes)
     total = _all_together(facts, facts.sample_bytes)

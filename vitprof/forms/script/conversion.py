@@ -33,12 +33,18 @@ PART_BYTES = 512e6
 """The most bytes of a part: some forms hold one in memory as it is written."""
 
 
-def stored_in_forms(dataset: Any, request: Mapping[str, Any], name_of: NameOf) -> dict[str, Any]:
+def stored_in_forms(
+    dataset: Any, request: Mapping[str, Any], name_of: NameOf, keys: Sequence[Any] = ()
+) -> dict[str, Any]:
     """Stores samples of `dataset`, and returns what came of it, for JSON.
 
     `request`: "directory", names of "forms", "samples" (None: all), "side" of JPEG files in pixels
-    (None: as the transforms need). Raises `ValueError`.
+    (None: as the transforms need). `keys`: indices that its sampler gives, where they are no numbers.
+    Raises `ValueError`.
     """
+    if keys:
+        asked = f"its sampler asks for samples by {repr(keys[0])[:60]}, and not by number"
+        raise ValueError(f"{asked}: stored samples have numbers alone")
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise ValueError("its samples have no index, so they can only be read in its own order")
     n = len(dataset)

@@ -23,6 +23,7 @@ name: of those in a torchvision Compose."""
 MOST_SAMPLES = 32
 """Samples that are read, fewer where they take longer together than `MOST_S`."""
 MOST_S = 10.0
+MOST_KEY_CHARS = 60
 TWICE = 8
 """Samples that are read again, to see whether they are the same."""
 MOST_PICKLED_BYTES = 256 << 20
@@ -46,7 +47,8 @@ HANDLES = ("h5py", "lmdb", "lance", "zipfile", "tarfile", "sqlite3", "tables", "
 class Read(NamedTuple):
     """A sample, and how it was made."""
 
-    at: int
+    at: Any
+    """Its index, which is a number for most datasets."""
     sample: Any
     seconds: float
     decode_s: float
@@ -62,14 +64,20 @@ def _in_a_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
+def _in_words(index: Any) -> str:
+    return str(index) if isinstance(index, int) else repr(index)[:MOST_KEY_CHARS]
+
+
 def described(
     dataset: Any,
     collate: Any,
     facts: Mapping[str, Any],
     name_of: NameOf,
     transform_times: TransformTimes,
+    keys: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """Returns what `dataset` is, as JSON can hold it; `facts` of its loader.
+    """Returns what `dataset` is, as JSON can hold it; `facts` of its loader. `keys`: indices that its
+    sampler gives, where they are no numbers.
 
     Raises what reading a sample does.
     """
@@ -82,7 +90,12 @@ def described(
         n = len(dataset)
     if n == 0:
         raise ValueError("it has no sample")
-    chosen = spread(n or 1, MOST_SAMPLES) if by_index else list(range(MOST_SAMPLES))
+    chosen: list[Any] = list(range(MOST_SAMPLES))
+    if by_index:
+        chosen = spread(len(keys) or n or 1, MOST_SAMPLES)
+    by_key = by_index and bool(keys)
+    if by_key:
+        chosen = [keys[number] for number in chosen]
     # before it is read here: it may open its files then
     held = handles(dataset)
     sent = pickled(dataset)
@@ -105,6 +118,7 @@ def described(
         "loader": dict(facts),
         "samples": n,
         "by_index": by_index,
+        "key": repr(chosen[0])[:MOST_KEY_CHARS] if by_key else "",
         "leaves": leaves_described([read.sample for read in first]),
         "n_read": len(first),
         "failed": failed,
@@ -139,7 +153,7 @@ def spread(n: int, most: int) -> list[int]:
 
 def _reads(
     dataset: Any,
-    chosen: Sequence[int],
+    chosen: Sequence[Any],
     by_index: bool,
     failed: list[str],
     transform_times: TransformTimes,
@@ -161,7 +175,7 @@ def _reads(
                 except StopIteration:
                     return
                 except Exception as error:
-                    failed.append(f"sample {index}: {_in_a_line(error)}")
+                    failed.append(f"sample {_in_words(index)}: {_in_a_line(error)}")
                     if each is not None:
                         return
                     continue
@@ -311,7 +325,7 @@ def pickled(dataset: Any) -> dict[str, Any]:
 
 
 def _forked(
-    dataset: Any, chosen: Sequence[int], by_index: bool, facts: Mapping[str, Any]
+    dataset: Any, chosen: Sequence[Any], by_index: bool, facts: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Sequence[Any]]:
     """Returns whether a worker that is forked now reads samples, by PyTorch's own DataLoader, and
     which.
