@@ -40,12 +40,18 @@ def test_a_script_ends_after_its_first_step_and_its_dataset_is_described(
 
 
 def test_a_script_that_trains_nothing_or_is_interrupted(call: Call) -> None:
-    line = one_line(call, "data", "--", "sh", "-c", "exit 3", status=1)
-    assert line.endswith(
-        "no dataset was seen: the script ended with exit status 3; no step of training was made\n"
+    status, out, err = call("data", "--", "sh", "-c", "exit 3")
+    first, line = err.splitlines()
+    assert (status, out) == (1, "")
+    assert first == (
+        f"sh -c 'exit 3' runs in {os.getcwd()} up to its first step of training; what it writes until "
+        "then, such as logs, caches and downloads, stays"
     )
-    line = one_line(call, "data", "--", "sh", "-c", "kill -INT $$", status=130)
-    assert line == "vitprof: interrupted\n"
+    assert line.endswith(
+        "no dataset was seen: the script ended with exit status 3; no step of training was made"
+    )
+    status, out, err = call("data", "--", "sh", "-c", "kill -INT $$")
+    assert (status, out, err.splitlines()[1:]) == (130, "", ["vitprof: interrupted"])
 
 
 def test_a_command_that_cannot_be_started(call: Call) -> None:

@@ -22,6 +22,7 @@ from vitprof.config.own_script import UNCHANGED, settings_of
 from vitprof.config.varied import STORAGE
 from vitprof.errors import ConfigError
 from vitprof.experiments.script_data import plans
+from vitprof.experiments.script_data.first_step import begin_words
 from vitprof.experiments.script_data.stored_forms import (
     LOSSES,
     Conversion,
@@ -35,6 +36,7 @@ from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export import write_text
 from vitprof.export.code.forms import form_script
 from vitprof.forms import FORMS
+from vitprof.jobs.command import CommandRunner
 from vitprof.program import program
 from vitprof.store import tournaments
 
@@ -96,6 +98,9 @@ def convert(
 
     --plan stores some samples of its Dataset in each form and runs it on each, by turns; --to FORM --out FOLDER stores
     all of them, and writes a script that reads them. Samples are stored before the first random transform.
+
+    For that the script runs as ever up to its first step: what it writes until then stays. Runs of --plan say what
+    becomes of what they write.
     """
     if plan == bool(to):
         raise ConfigError(
@@ -122,6 +127,7 @@ def convert(
     with terminal.open_store() as store:
         plans.clear_plans(store)
         folder, made = _with_script(
+            command,
             lambda started, show: plans.store_samples(
                 command,
                 names,
@@ -129,7 +135,7 @@ def convert(
                 jpeg_side,
                 started,
                 lambda n: show(f"form {n} of {len(names)}", n / len(names)),
-            )
+            ),
         )
         terminal.show(*_summary(made), console=terminal.err)
         if not made.stored:
@@ -151,13 +157,18 @@ def convert(
             plans.clear_plans(store)
 
 
-def _with_script(run: Callable[..., Any]) -> Any:
+def _with_script(command: Sequence[str], run: Callable[..., Any]) -> Any:
     """Calls `run` with a function that receives the script as it runs, and one that shows progress.
 
-    Passes signals on to the script. Returns what `run` returns.
+    Says first what the script may write. Passes signals on to it. Returns what `run` returns.
     """
     with terminal.signals_relayed() as signals, progress.progress() as show:
-        return run(lambda runner: signals.to(runner.signalled), show)
+
+        def started(runner: CommandRunner) -> None:
+            signals.to(runner.signalled)
+            terminal.show(begin_words(command), console=terminal.err)
+
+        return run(started, show)
 
 
 def _summary(made: Conversion) -> list[str]:
@@ -274,9 +285,10 @@ def _whole(epochs: float) -> str:
 
 def _convert(command: Sequence[str], to: str, out: Path, side: int | None) -> None:
     made = _with_script(
+        command,
         lambda started, show: plans.convert_all(
             command, to, out, side, started, lambda done: show("storing samples", done)
-        )
+        ),
     )
     script = out / "dataset.py"
     form = made.forms[to]

@@ -17,8 +17,11 @@ def data(
     ],
     as_json: terminal.AsJson = False,
 ) -> None:
-    """Say what the Dataset of your own script is. The script ends after its first step of training."""
-    from vitprof.experiments.script_data.first_step import dataset_of
+    """Say what the Dataset of your own script is. The script ends after its first step of training.
+
+    It runs as ever until then: what it writes, such as logs, caches and downloads, stays.
+    """
+    from vitprof.experiments.script_data.first_step import begin_words, dataset_of
 
     with terminal.signals_relayed() as signals:
         runners: list[CommandRunner] = []
@@ -26,6 +29,7 @@ def data(
         def started(runner: CommandRunner) -> None:
             runners.append(runner)
             signals.to(runner.signalled)
+            terminal.show(begin_words(command), console=terminal.err)
 
         try:
             facts = dataset_of(command, started)

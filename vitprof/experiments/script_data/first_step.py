@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import shlex
 import signal
 import tempfile
 import time
@@ -20,7 +21,7 @@ from vitprof.experiments.script_data.facts import DatasetFacts, FileFacts
 from vitprof.experiments.script_data.stored_forms import Conversion
 from vitprof.home import temporary_prefix
 from vitprof.jobs.command import CommandRunner
-from vitprof.masking import masked
+from vitprof.masking import masked, masked_command
 from vitprof.measure.wire import Note
 from vitprof.recording import codec
 
@@ -29,6 +30,12 @@ MOST_READ_BYTES = 64 << 20
 """The most bytes of files that are read to time them; a file that no longer fits is left out."""
 Started = Callable[[CommandRunner], None]
 """Is called with the command once it runs."""
+
+
+def begin_words(command: Sequence[str]) -> str:
+    """Returns what running a command up to its first step does to the user's files, in a line."""
+    runs = f"{shlex.join(masked_command(command))} runs in {os.getcwd()} up to its first step of training"
+    return f"{runs}; what it writes until then, such as logs, caches and downloads, stays"
 
 
 def dataset_of(command: Sequence[str], started: Started = lambda _: None) -> DatasetFacts:
