@@ -38,18 +38,20 @@ class LeftOutFolders:
 
     def __init__(self, top: str | os.PathLike[str]) -> None:
         self._top = os.path.realpath(top)
-        self._hidden = list[str]()
-        self._loops = list[str]()
+        # by where they really are: links may lead to one on several ways
+        self._hidden: dict[str, str] = {}
+        self._loops: dict[str, str] = {}
 
     def kept(self, folder: str | os.PathLike[str], names: Iterable[str]) -> list[str]:
         """Returns those of the folders `names` in `folder` whose images count."""
         kept = list[str]()
         for name in names:
             path = os.path.join(folder, name)
+            real = os.path.join(os.path.realpath(folder), name)
             if name.startswith("."):
-                self._hidden.append(path)
+                self._hidden.setdefault(real, path)
             elif self._leads_back(path):
-                self._loops.append(path)
+                self._loops.setdefault(real, path)
             else:
                 kept.append(name)
         return kept
@@ -66,18 +68,19 @@ class LeftOutFolders:
         """Returns what was left out and what to do, a line each."""
         notes = list[str]()
         if self._hidden:
-            notes.append(hidden_note(len(self._hidden), self._hidden[0]))
-        for path in self._loops[:1]:
+            notes.append(hidden_note(list(self._hidden.values())))
+        for path in list(self._loops.values())[:1]:
             links = "a link leads" if len(self._loops) == 1 else f"{len(self._loops):,} links lead"
             again = "back to a folder above, whose images would count again"
             notes.append(f"{links} {again}: left out; to remove it: rm {path}")
         return notes
 
 
-def hidden_note(n: int, first: str) -> str:
+def hidden_note(folders: Sequence[str]) -> str:
     """Returns a line on hidden folders that were left out."""
-    folders = "1 hidden folder" if n == 1 else f"{n:,} hidden folders"
-    return f"{folders} ({first}): left out; give it a name without the dot if its images count"
+    n = len(folders)
+    words = "1 hidden folder" if n == 1 else f"{n:,} hidden folders"
+    return f"{words} ({folders[0]}): left out; give it a name without the dot if its images count"
 
 
 def ensure_classes(

@@ -106,7 +106,8 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
         )
         folders = left_out.kept(root, every)
         if not folders:
-            refuse(f"{root} has no folders, one for the images of each class, as {root}/cat")
+            why = "".join(f"; {note}" for note in left_out.notes())
+            refuse(f"{root} has no folders, one for the images of each class, as {root}/cat{why}")
         images = {name: list(images_below(root / name, gate, left_out)) for name in folders}
         notes += ensure_classes(root, images, refuse)
         for name in folders:
@@ -163,5 +164,5 @@ def find_remote(url: str, refuse: Refuse) -> Found:
         refuse(f"{url} has no folder for each class with images, as {url}/cat/1.jpg")
     notes = [*ensure_classes(url, images, refuse), "its files are copied to vitprof's home once"]
     if hidden:
-        notes.append(hidden_note(len(set(hidden)), hidden[0]))
+        notes.append(hidden_note(list(dict.fromkeys(hidden))))
     return Found(samples, system.cat_file, notes, threads=AT_ONCE)

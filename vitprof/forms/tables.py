@@ -47,8 +47,8 @@ class PathColumn:
     after: str = ""
 
     def path(self, value: Any) -> Any:
-        """Returns the path by a cell of the column; the cell itself where that is empty."""
-        if value in (None, "") or not (self.before or self.after):
+        """Returns the path by a cell of the column, which may be a number; an empty one as it is."""
+        if value in (None, ""):
             return value
         return f"{self.before}{value}{self.after}"
 

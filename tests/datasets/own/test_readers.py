@@ -280,6 +280,24 @@ def test_a_link_to_a_folder_above_counts_nothing_again(tmp_path: Path) -> None:
     assert any(line.startswith(first) for line in seen.lines()), seen.lines()
 
 
+def test_a_link_to_a_folder_above_is_one_on_whichever_way(tmp_path: Path) -> None:
+    top = tmp_path / "f"
+    spec = folder(top)
+    (top / "c0" / "up").symlink_to("../..")
+    (top / "c1" / "other").symlink_to("../c0")
+    assert any(line.startswith("a link leads back") for line in look("x", spec).lines())
+
+
+def test_numbers_in_a_column_are_parts_of_paths(tmp_path: Path) -> None:
+    for at in range(4):
+        written(tmp_path / f"00{at}.jpg", IMAGES[at])
+    rows = pa.table({"id": list(range(4)), "label": LABELS[:4]})
+    parquet.write_table(rows, tmp_path / "t.parquet")
+    assert look("x", f"parquet:{tmp_path}/t.parquet?path=00{{id}}.jpg").opened == 4
+    with pytest.raises(ConfigError, match=r"no image was found in it .*4 files missing"):
+        look("x", f"parquet:{tmp_path}/t.parquet?path=id")
+
+
 def test_links_to_folders_elsewhere_are_followed(tmp_path: Path) -> None:
     folder(tmp_path / "f")
     (tmp_path / "g").mkdir()
@@ -296,6 +314,11 @@ def test_hidden_folders_are_left_out_and_said(tmp_path: Path) -> None:
     assert (seen.own.n_train + seen.own.n_test, seen.own.classes) == (N, CLASSES)
     line = f"2 hidden folders ({top}/.ipynb_checkpoints): left out; give it a name without the dot"
     assert any(said.startswith(line) for said in seen.lines()), seen.lines()
+    written(tmp_path / "all" / ".cat" / "1.jpg", IMAGES[0])
+    with pytest.raises(
+        ConfigError, match=r"as .*/all/cat; 1 hidden folder \(.*/all/.cat\): left out"
+    ):
+        look("x", f"folder:{tmp_path / 'all'}")
     memory = remote(tmp_path / "r")
     fsspec.filesystem("memory").pipe_file(f"{tmp_path}/r/.ipynb_checkpoints/1.jpg", IMAGES[0])
     said = look("x", memory)
