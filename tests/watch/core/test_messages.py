@@ -157,6 +157,17 @@ def test_a_loader_around_a_dataloader_has_the_facts_of_that_too() -> None:
     assert environment["watched"] == watched
 
 
+def test_a_run_keeps_its_name_where_another_loader_trained() -> None:
+    """`vitprof.watch(a)`, and steps on the batches of b: watching gave up with KeyError: 'name'."""
+    script = Script()
+    script.train(6)
+    described(script, CHECK, "loader", dataset="Samples", name="mine", declared=True)
+    script.fetch(CHECK)
+    run = Run(script, declares=True).close()
+    (environment,) = run.note("environment")
+    assert environment["watched"]["name"] == "mine"
+
+
 def test_evaluations_are_phases() -> None:
     script = Script()
     for _ in range(2):

@@ -297,10 +297,20 @@ class RunMessages:
         if len(inside) == 1:  # of a loader around a DataLoader, that one knows more
             watched |= self._loader_facts(inside.pop())
         watched.pop("declared", None)
+        if "name" not in watched:
+            watched |= self._name_of_the_run()
         if watched.get("batch_size") is None:
             watched["batch_size"] = next((int(s.samples) for s in steps if s.samples), None)
         process = {name: fact for name, fact in self._process.items() if name in OF_THE_RUN}
         return {**process, **self._device_facts(), "watched": watched}
+
+    def _name_of_the_run(self) -> dict[str, str]:
+        """Returns the name that a script gave to its run where the steps had no batch of the loader that it
+        named; {} where it gave none.
+        """
+        loaders = (d.facts for d in self._descriptions.values() if d.kind == "loader")
+        names = [facts["name"] for facts in loaders if facts.get("declared")]
+        return {"name": names[0]} if names else {}
 
     def _device_facts(self) -> dict[str, Any]:
         """Returns the environment of the device that computes: an accelerator, where there is one.
