@@ -40,6 +40,13 @@ def fetched(batch: Any, worker: int) -> Any:
     return timed_fetch(lambda _self, _index: batch)(fetcher, 0)
 
 
+def test_a_fetcher_that_was_made_before_the_hooks_fetches_as_ever() -> None:
+    """A script that called vitprof.watch in the middle of an iteration without workers ended with our error."""
+    batch = Batch()
+    assert timed_fetch(lambda _self, _index: batch)(SimpleNamespace(), 0) is batch
+    assert unpacked(batch) == (batch, None)
+
+
 def test_a_batch_of_a_worker_brings_its_times_through_queue_and_pinning_thread() -> None:
     sent = pickle.loads(pickle.dumps(fetched(Batch(), 3)))
     batch, times = unpacked(pin_memory(sent))

@@ -268,7 +268,9 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
     def fetch_timed(self: Any, index: Any) -> Any:
         making = MAKING.now
-        if making.laps is not None:
+        # none in a fetcher that was made before the hooks: a script may call vitprof.watch in mid-iteration
+        worker = getattr(self, "_vitprof_worker", None)
+        if making.laps is not None or worker is None:
             return fetch(self, index)
         making.collate_s = 0.0
         making.waited_s = 0.0
@@ -306,7 +308,6 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         if clock is not None:
             clock.add_batch(len(index), dataset_s)
             samples = None if timed is None else clock.times_of(timed)
-        worker = self._vitprof_worker
         if worker < 0:
             making.times = (
                 dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples
