@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
+from multiprocessing.pool import ThreadPool
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -321,6 +322,19 @@ def test_a_queue_that_cannot_be_patched_is_let_alone(
     assert Future.result is not before
     replacements.remove()
     assert Future.result is before
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_batches_of_a_pool_are_waited_for_in_a_for_loop_too(
+    recorder: Recorder, by_name: bool
+) -> None:
+    """Its `__next__` is another name of `next`, and was there before that was replaced."""
+    with ThreadPool(1) as pool:
+        batches = pool.imap(torch.ones, [(2, 3), (2, 3)])
+        found = [batches.next(), batches.next()] if by_name else list(batches)  # type: ignore[attr-defined]
+    assert [len(batch) for batch in found] == [2, 2]
+    waited = [event for event in events(recorder) if event.kind is Kind.WAITED]
+    assert [event.value("samples") for event in waited][:2] == [2.0, 2.0]
 
 
 def test_a_batch_from_a_queue_has_a_number_of_its_own_tensor(recorder: Recorder) -> None:

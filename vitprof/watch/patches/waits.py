@@ -24,6 +24,7 @@ TAKEN_FROM = (
     ("multiprocessing.queues", "Queue", "get"),
     ("multiprocessing.queues", "SimpleQueue", "get"),
     ("multiprocessing.pool", "IMapIterator", "next"),
+    ("multiprocessing.pool", "IMapIterator", "__next__"),
     ("concurrent.futures._base", "Future", "result"),
 )
 """Modules, their classes, and the methods that return what another thread or process has made."""
