@@ -20,6 +20,7 @@ STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 """A module whose DataLoader has its own `__init__` and `__iter__`, and otherwise works as PyTorch's."""
 OTHER_LOADERS = (
     ("datasets.iterable_dataset", "IterableDataset"),
+    ("grain._src.python.data_loader", "DataLoader"),
     ("nvidia.dali.plugin.base_iterator", "_DaliBaseIterator"),
     ("spdl.dataloader._dataloader", "DataLoader"),
     ("spdl.dataloader._pytorch_dataloader", "PyTorchDataLoader"),
