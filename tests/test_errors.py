@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitprof.errors import ConfigError, StoreError, one_line
+from vitprof.errors import ConfigError, StoreError, missing_package, one_line
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,20 @@ def test_one_line_shows_our_message_whole_and_of_others_the_type_and_the_cause(
     error: Exception, shown: str
 ) -> None:
     assert one_line(error) == shown
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (ModuleNotFoundError(name="timm"), "the package timm is missing: pip install timm"),
+        (ModuleNotFoundError(name="lance.file"), "the package pylance is missing: pip install pylance"),
+        (
+            ModuleNotFoundError(name="streaming"),
+            "the package mosaicml-streaming is missing: pip install mosaicml-streaming",
+        ),
+        (ImportError("cannot import name 'x'", name="timm"), "ImportError: cannot import name 'x'"),
+    ],
+)
+def test_what_is_missing_has_the_name_of_its_package(error: ImportError, shown: str) -> None:
+    """PyPI has packages called lance and streaming, and they are something else."""
+    assert missing_package(error) == shown

@@ -70,6 +70,34 @@ class DeviceError(VitprofError):
     """A device that is not here, or not usable by this PyTorch."""
 
 
+PACKAGES = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "lance": "pylance",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "streaming": "mosaicml-streaming",
+    "yaml": "pyyaml",
+}
+"""Module -> the package on PyPI that has it, where their names differ. `lance` and `streaming` are there
+as well, and are something else."""
+
+
+def package_of(module: str) -> str:
+    """Returns the package to install for a module."""
+    name = module.partition(".")[0]
+    return PACKAGES.get(name, name)
+
+
+def missing_package(error: ImportError) -> str:
+    """Returns which package is missing, and how to install it; of one that is there and does not fit,
+    what is wrong."""
+    if not (isinstance(error, ModuleNotFoundError) and error.name):
+        return one_line(error)
+    package = package_of(error.name)
+    return f"the package {package} is missing: pip install {package}"
+
+
 def one_line(error: BaseException) -> str:
     """Returns the line to show for `error`: a `VitprofError`'s message, otherwise the type and the
     message's first line.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitprof.datasets.own.specs import CODE_ALLOWED, function_of
-from vitprof.errors import ConfigError, one_line
+from vitprof.errors import ConfigError, missing_package, one_line
 
 PROBE = 2
 """Images of the batch that a model is checked with; batch normalisation needs more than one."""
@@ -31,9 +31,7 @@ def open_foreign(name: str, *, image_size: int, channels: int, classes: int) -> 
         else:
             model = _of_function(name, channels, classes)
     except ImportError as error:
-        raise ConfigError(
-            "model", name, f"the package {error.name} is missing: pip install {error.name}"
-        ) from error
+        raise ConfigError("model", name, missing_package(error)) from error
     _check(name, model, (PROBE, channels, image_size, image_size), classes)
     return model
 

@@ -106,3 +106,22 @@ def ensure_classes(
             f"for the images alone: {to_do}"
         )
     return [f"{named} and {masks} are taken as two classes; if these are masks: {to_do}"]
+
+
+def one_class_note(images: Mapping[str, Sequence[PurePath]]) -> list[str]:
+    """Returns a note where all images are of one class, and in folders below it: the folder above those
+    of the classes was named. `images`: those of each folder.
+    """
+    classes = [name for name, paths in images.items() if paths]
+    if len(classes) != 1:
+        return []
+    name = classes[0]
+    folders = {path.parent for path in images[name]}
+    above = {folder.parent for folder in folders}
+    if len(folders) < 2 or len(above) != 1:
+        return []
+    classes_in = above.pop()
+    return [
+        f"all images are of one class, {name}; if the {len(folders):,} folders in {classes_in} are "
+        f"the classes, name folder:{classes_in}"
+    ]

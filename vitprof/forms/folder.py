@@ -8,7 +8,12 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.forms.class_folders import LeftOutFolders, ensure_classes, hidden_note
+from vitprof.forms.class_folders import (
+    LeftOutFolders,
+    ensure_classes,
+    hidden_note,
+    one_class_note,
+)
 from vitprof.forms.contract import TEST_SPLITS, Found, Refuse, Unreadable
 from vitprof.forms.gate import Gate, is_special
 
@@ -110,6 +115,7 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
             refuse(f"{root} has no folders, one for the images of each class, as {root}/cat{why}")
         images = {name: list(images_below(root / name, gate, left_out)) for name in folders}
         notes += ensure_classes(root, images, refuse)
+        notes += one_class_note(images)
         for name in folders:
             named = images[name]
             files = [path for path in named if not gate.is_inside(path) or not is_special(path)]

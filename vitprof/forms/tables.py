@@ -30,6 +30,8 @@ def column(
     name = options.get(role) or next((name for name in usual if name in names), "")
     if name not in names:
         asked = f"no column {name!r}" if name else f"no column for {role}"
+        if not names:
+            refuse("it is empty: its first line names the columns, as path,label")
         refuse(f"it has {asked}; choose with {role}= one of {', '.join(names)}")
     return name
 

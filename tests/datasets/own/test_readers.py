@@ -354,6 +354,23 @@ def test_classes_named_like_masks_are_classes_and_a_line_says_so(tmp_path: Path)
     assert any(line.startswith("image and mask are taken as two classes") for line in seen.lines())
 
 
+def test_the_folder_above_that_of_the_classes_is_named_truly(tmp_path: Path) -> None:
+    folder(tmp_path / "above" / "images")
+    (line,) = [line for line in look("x", f"folder:{tmp_path / 'above'}").lines() if "all im" in line]
+    images = tmp_path / "above" / "images"
+    assert line == (
+        f"all images are of one class, images; if the {CLASSES} folders in {images} are the classes, "
+        f"name folder:{images}"
+    )
+    assert "of one class" not in "\n".join(look("x", f"folder:{images}").lines())
+
+
+def test_an_empty_table_says_what_is_in_a_table(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").touch()
+    with pytest.raises(ConfigError, match="it is empty: its first line names the columns"):
+        look("x", f"csv:{tmp_path}/t.csv")
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 @pytest.mark.parametrize("below", ["", "train/"])
 def test_ids_without_an_extension_say_what_to_write(kind: str, below: str, tmp_path: Path) -> None:

@@ -77,10 +77,7 @@ def open_spec(
     try:
         found = _opened(text, spec, gate)
     except ImportError as error:
-        why = errors.one_line(error)
-        if error.name:
-            why = f"the package {error.name} is missing: pip install {error.name}"
-        raise wrong(text, why) from error
+        raise wrong(text, errors.missing_package(error)) from error
     except errors.VitprofError:
         raise
     except MemoryError as error:
