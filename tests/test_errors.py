@@ -50,7 +50,10 @@ def test_one_line_shows_our_message_whole_and_of_others_the_type_and_the_cause(
     ("error", "shown"),
     [
         (ModuleNotFoundError(name="timm"), "the package timm is missing: pip install timm"),
-        (ModuleNotFoundError(name="lance.file"), "the package pylance is missing: pip install pylance"),
+        (
+            ModuleNotFoundError(name="lance.file"),
+            "the package pylance is missing: pip install pylance",
+        ),
         (
             ModuleNotFoundError(name="streaming"),
             "the package mosaicml-streaming is missing: pip install mosaicml-streaming",

@@ -18,7 +18,9 @@ class Form:
 
     title: str
     package: str
-    """What a Python needs to read and write it."""
+    """The module that a Python needs to read and write it."""
+    wheel: str = ""
+    """The package on PyPI that has it, where another one there has the module's name."""
     keeps_files: bool = True
     """Whether images stay as their files are, encoded, where a Dataset reads such files; otherwise
     they are pixels."""
@@ -46,13 +48,14 @@ FORMS: dict[str, Form] = {
     "webdataset": Form("WebDataset's shards", "tarfile", order="WebDataset"),
     "parquet": Form("Parquet", "pyarrow", job=True),
     "arrow": Form("Arrow of Hugging Face's datasets", "datasets", names_files=True),
-    "lance": Form("Lance", "lance", names_files=True),
+    "lance": Form("Lance", "lance", wheel="pylance", names_files=True),
     "litdata": Form(
         "LitData's chunks", "litdata", order="LitData", needs_torch=True, names_files=True
     ),
     "mosaicml": Form(
         "MosaicML Streaming's shards",
         "streaming",
+        wheel="mosaicml-streaming",
         order="Streaming",
         needs_torch=True,
         names_files=True,

@@ -356,7 +356,9 @@ def test_classes_named_like_masks_are_classes_and_a_line_says_so(tmp_path: Path)
 
 def test_the_folder_above_that_of_the_classes_is_named_truly(tmp_path: Path) -> None:
     folder(tmp_path / "above" / "images")
-    (line,) = [line for line in look("x", f"folder:{tmp_path / 'above'}").lines() if "all im" in line]
+    (line,) = [
+        line for line in look("x", f"folder:{tmp_path / 'above'}").lines() if "all im" in line
+    ]
     images = tmp_path / "above" / "images"
     assert line == (
         f"all images are of one class, images; if the {CLASSES} folders in {images} are the classes, "

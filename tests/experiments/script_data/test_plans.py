@@ -12,6 +12,7 @@ from vitprof.config.own_script import UNCHANGED, settings_of
 from vitprof.errors import ConfigError
 from vitprof.experiments.script_data.plans import (
     clear_plans,
+    convert_all,
     forget,
     plan_spec,
     plans_directory,
@@ -99,3 +100,16 @@ def test_samples_of_a_plan_stay_until_its_tournament_is_done(store: RunStore, fo
     set_status(store, number, "done")
     clear_plans(store)
     assert (folder.exists(), other.exists()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("there", "why"), [("a file", "a file in its place"), ("ours", "not empty")]
+)
+def test_samples_are_stored_in_a_folder_of_their_own(there: str, why: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    if there == "a file":
+        out.touch()
+    else:
+        (out / "photos").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=why):
+        convert_all(["python"], "memmap", out, None, lambda _: None, lambda _: None)

@@ -198,6 +198,20 @@ def forget(folder: Path) -> None:
     pagecache.drop(paths)
 
 
+def _names_in(out: Path) -> set[str]:
+    """Returns what is in the folder for the samples, which need not exist yet. Raises `ConfigError`."""
+    try:
+        return {path.name for path in out.iterdir()}
+    except FileNotFoundError:
+        return set()
+    except NotADirectoryError:
+        raise ConfigError(
+            "out", str(out), "there is a file in its place; choose a folder"
+        ) from None
+    except OSError as error:
+        raise ConfigError("out", str(out), f"it cannot be read ({error.strerror})") from error
+
+
 def convert_all(
     command: Sequence[str],
     form: str,
@@ -212,7 +226,7 @@ def convert_all(
     """
     description = out / DESCRIPTION
     of_an_attempt_that_stored_nothing = {LOCK, UNFINISHED}
-    found = {path.name for path in out.iterdir()} if out.exists() else set()
+    found = _names_in(out)
     if found - of_an_attempt_that_stored_nothing and not description.exists():
         raise ConfigError(
             "out", str(out), "it is not empty; choose a new folder, or one with an earlier attempt"

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitprof.errors import package_of
 from vitprof.forms import FORMS, is_installed, module_of, stored
 from vitprof.forms.contract import Names, Writer
 from vitprof.forms.script.cut import Cut, FilesOf, Smaller, cut_of
@@ -74,7 +73,7 @@ def _stored(
     """
     try:
         if not is_installed(name):
-            package = package_of(FORMS[name].package)
+            package = FORMS[name].wheel or FORMS[name].package
             return {"why": f"{package} is not installed in the script's Python"}
         module = module_of(name)
         used = _prepared(name, cut, before, chosen, request["side"])
