@@ -58,6 +58,9 @@ class Kind(enum.IntEnum):
     WAITED = 10
     """A call that returns what another thread or process has made has returned: the object is the
     queue, pool or future."""
+    GIVEN = 43
+    """A thread has given a queue or a future, the object, what it has made: whoever gets that may have waited for
+    it elsewhere than in the call that returns it."""
     CALLED = 16
     """A model was called: the first call after a batch that was requested without gradients; once more where the
     first one was without them, and the next one with gradients had some of the same samples."""
@@ -146,6 +149,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.STEPPED: ("device", "since_s"),
     Kind.CHANGED: ("since_s",),
     Kind.WAITED: ("since_s", "first_tensor", "samples"),
+    Kind.GIVEN: ("first_tensor",),
     Kind.CALLED: ("gradients",),
     Kind.SHUT_DOWN: ("since_s",),
     Kind.OWN: ("since_s",),
@@ -195,7 +199,7 @@ WORK = ("made_s", "cpu_s", "queued_s", "opened")
 and of others that did a part of the work, how long these waited for a core (NaN where that is not known), and the files
 that were opened."""
 OF_TRAINING = (Kind.STEPPED, Kind.CHANGED, Kind.LEFT)
-OF_ANY_PROCESS = (Kind.WAITED, Kind.FINISHED, Kind.DROPPED)
+OF_ANY_PROCESS = (Kind.WAITED, Kind.GIVEN, Kind.FINISHED, Kind.DROPPED)
 """Kinds that say nothing of a loop."""
 
 

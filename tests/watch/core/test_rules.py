@@ -225,6 +225,39 @@ def test_what_comes_out_of_a_loaders_own_queue_between_two_iterations_is_no_batc
     assert found.evaluations == []
 
 
+def test_a_future_that_was_waited_for_by_another_call_has_an_unknown_wait() -> None:
+    """As by asyncio or `concurrent.futures.wait`: 43 to 60% of the time, of which none was in `result`."""
+    script = Script()
+    for _ in range(5):
+        script.take_given()
+        script.backward()
+        script.update()
+    known = [step.wait_is_known for step in steps_of(script).steps]
+    assert known == [True, False, False, False, False]
+
+
+def test_a_thread_that_waits_by_the_call_has_no_other_wait() -> None:
+    """A batch may be given right before it is requested, by chance."""
+    script = Script()
+    for _ in range(5):
+        script.take_from_queue()
+        script.backward()
+        script.update()
+        script.take_given()
+        script.backward()
+        script.update()
+    assert all(step.wait_is_known for step in steps_of(script).steps)
+
+
+def test_a_future_that_was_done_before_the_work_on_the_batch_before_is_not_waited_for() -> None:
+    script = Script(wait_s=0.0)
+    for _ in range(5):
+        script.take_given(later_s=0.010)
+        script.backward()
+        script.update()
+    assert all(step.wait_is_known for step in steps_of(script).steps)
+
+
 def several_loaders(script: Script, n: int) -> list[int]:
     numbers = list(range(201, 201 + n))
     for number in numbers:

@@ -112,6 +112,15 @@ class Script:
         self.now_s += self._wait_s
         self._add(Kind.WAITED, MAIN, QUEUE, since_s, self.now_s, SAMPLES)
 
+    def take_given(self, later_s: float = 0.0) -> None:
+        """Gets at once a batch that a helper has given to a future, after a wait that nobody sees; so much
+        later than that was given."""
+        self.now_s += self._wait_s
+        given_s = self.now_s
+        self._add(Kind.GIVEN, HELPER, QUEUE, given_s)
+        self.passes(later_s)
+        self._add(Kind.WAITED, MAIN, QUEUE, self.now_s, given_s, SAMPLES)
+
     def exhaust(self, loader: int, thread: int = MAIN) -> None:
         """Requests a batch where there is none any more."""
         iterator = self._iterators.pop((loader, thread))

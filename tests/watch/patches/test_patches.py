@@ -337,6 +337,20 @@ def test_batches_of_a_pool_are_waited_for_in_a_for_loop_too(
     assert [event.value("samples") for event in waited][:2] == [2.0, 2.0]
 
 
+def test_what_a_thread_gives_to_others_is_recorded_before_these_get_it(recorder: Recorder) -> None:
+    batch = torch.ones(5, 2)
+    future: Future[torch.Tensor] = Future()
+    filled: queue.Queue[Any] = queue.Queue()
+    future.set_result(result=batch)
+    filled.put("no batch")
+    filled.put(item=batch)
+    future.result()
+    found = events(recorder)
+    assert [event.kind for event in found] == [Kind.GIVEN, Kind.GIVEN, Kind.WAITED]
+    assert [event.value("first_tensor") for event in found] == 3 * [id(batch)]
+    assert found[0].object == found[2].object
+
+
 def test_a_batch_from_a_queue_has_a_number_of_its_own_tensor(recorder: Recorder) -> None:
     filled: queue.Queue[torch.Tensor | str] = queue.Queue()
     batch = torch.ones(5, 2)

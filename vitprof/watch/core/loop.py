@@ -36,6 +36,8 @@ from vitprof.watch.core.timeline import Fetch, Work
 from vitprof.watch.core.training import Training
 from vitprof.watch.events import NAN, Kind
 
+UNSEEN_FRAC = 0.03
+"""Share of a step from which on a wait for its batch that may have been elsewhere matters."""
 MOST_AGAIN = 3
 """So many updates on one batch are nothing unusual."""
 
@@ -427,6 +429,9 @@ class Walk:
                 entered.append(self._step.work.pop())
         if self._entered_next is not None:
             following = self._entered_next
+        unseen_s = sum(fetch.unseen_s for fetch in self._step.fetches)
+        if unseen_s and unseen_s > UNSEEN_FRAC * (self._step.end_s - self._step.begin_s):
+            self._step.wait_is_known = False
         self.result.steps.append(self._step)
         n_evaluations = len(self.result.evaluations)
         has_batch = self._begin.has_batch or self._batch > 0

@@ -77,6 +77,9 @@ class Fetch:
     """Whether its step does not count there."""
     exhausted: bool = False
     """Whether no batch came: the iteration is over."""
+    unseen_s: float = 0.0
+    """How long before the request the thread may have waited for it: from its last work until another thread had
+    made the batch, which was then there at once."""
     made: Stages | None = None
     sampler_s: float = 0.0
     """What the sampler took meanwhile, where that is a while. With workers it is for a later batch, and comes
@@ -215,6 +218,7 @@ class Threads:
         self._log = log
         self.by_number: dict[int, Thread] = {}
         self.iterations = Iterations()
+        self._given = Given()
         self.were_dropped = False
         """Whether events were, because nothing read them."""
 
@@ -237,7 +241,7 @@ class Threads:
     def _thread(self, number: int) -> Thread:
         thread = self.by_number.get(number)
         if thread is None:
-            thread = self.by_number[number] = Thread(self._log, self.iterations)
+            thread = self.by_number[number] = Thread(self._log, self.iterations, self._given)
         return thread
 
 
@@ -260,6 +264,28 @@ class Iterations:
             self.at_once.add(loader)
 
 
+WAITS_BY_CALL_S = 0.001
+"""A call that has taken so long (s) to return a batch is the one by which the thread waits."""
+MOST_GIVEN = 256
+"""Batches of which it is known when a thread gave them to others: the last ones."""
+
+
+class Given:
+    """When threads gave batches to others, by queue or future."""
+
+    def __init__(self) -> None:
+        self._at_s: dict[tuple[float, float], float] = {}
+
+    def add(self, at_s: float, source: float, tensor: float) -> None:
+        if len(self._at_s) >= MOST_GIVEN:
+            del self._at_s[next(iter(self._at_s))]
+        self._at_s[source, tensor] = at_s
+
+    def take(self, source: float, tensor: float) -> float:
+        """Returns when it was given; NaN where that is not known."""
+        return self._at_s.pop((source, tensor), NAN)
+
+
 Reader = Callable[[float, float, float, float, float], None]
 """Reads an event of one kind: its time, its object, and three values."""
 Readers = dict[float, Reader]
@@ -268,9 +294,10 @@ Readers = dict[float, Reader]
 class Thread:
     """What one thread did. A request is complete with the batch, or without one."""
 
-    def __init__(self, log: EventLog, iterations: Iterations) -> None:
+    def __init__(self, log: EventLog, iterations: Iterations, given: Given) -> None:
         self._log = log
         self._iterations = iterations
+        self._given = given
         self._entries: list[TimelineEntry] = []
         self._latest: TimelineEntry | None = None
         """The last entry, whoever has taken it."""
@@ -310,6 +337,8 @@ class Thread:
         self._made: tuple[float, float, float] = (NAN, NAN, NAN)
         self._of_loaders: set[float] = set()
         """The queues that loaders fetch from."""
+        self._waits_by_call = False
+        """Whether it has waited for a batch of a queue or future within the call that returned it."""
         self._polled: dict[float, float] = {}
         """By queue: when the first of several calls was made that returned no batch."""
         self._differentiating: deque[Work] = deque(maxlen=MOST_NESTED)
@@ -326,6 +355,7 @@ class Thread:
             Kind.SHUT_DOWN: self._wait_for_workers,
             Kind.SAMPLED: self._note_sampler,
             Kind.WAITED: self._wait,
+            Kind.GIVEN: self._give,
             Kind.BACKWARD: self._differentiate,
             Kind.DIFFERENTIATED: self._note_end_of_pass,
             Kind.STEPPED: self._step,
@@ -531,6 +561,9 @@ class Thread:
             # No batch, as at a time limit: the wait for one goes on, unless work is in between.
             self._polled.setdefault(queue, since_s)
             return
+        given_s = self._given.take(queue, first_tensor)
+        self._waits_by_call |= queue in self._polled or at_s - since_s > WAITS_BY_CALL_S
+        unseen_s = 0.0 if self._waits_by_call else self._unseen_s(since_s, given_s)
         since_s = max(self._polled.pop(queue, since_s), self._waited_until_s)
         self._waited_until_s = at_s
         fetch = Fetch(
@@ -543,9 +576,24 @@ class Thread:
             first=False,
             samples=0.0 if math.isnan(samples) else samples,
             tensor=first_tensor,
+            unseen_s=unseen_s,
         )
         self.fetches = True
         self._add(fetch)
+
+    def _give(self, at_s: float, source: float, first_tensor: float, *_: float) -> None:
+        self._given.add(at_s, source, first_tensor)
+
+    def _unseen_s(self, requested_s: float, given_s: float) -> float:
+        """Returns for how long the thread may have waited for a batch before it requested that: not where it
+        was given later, or before the thread had ended its last work."""
+        last = self._latest
+        if last is None or not given_s <= requested_s:
+            return 0.0
+        until_s = last.until_s
+        if math.isnan(until_s):
+            until_s = at_s(last)
+        return max(0.0, given_s - until_s)
 
 
 def at_s(entry: TimelineEntry) -> float:

@@ -18,7 +18,7 @@ from vitprof.watch.events import NAN, Kind
 from vitprof.watch.patches import Recorder, Replacements, loaded
 from vitprof.watch.script_objects import attribute, parts
 
-WAITED = int(Kind.WAITED)
+WAITED, GIVEN = int(Kind.WAITED), int(Kind.GIVEN)
 TAKEN_FROM = (
     ("queue", "Queue", "get"),
     ("multiprocessing.queues", "Queue", "get"),
@@ -28,6 +28,9 @@ TAKEN_FROM = (
     ("concurrent.futures._base", "Future", "result"),
 )
 """Modules, their classes, and the methods that return what another thread or process has made."""
+GIVEN_TO = (("queue", "Queue", "put"), ("concurrent.futures._base", "Future", "set_result"))
+"""The same, of methods by which a thread gives what it has made. A loop may learn of that by another call
+(`concurrent.futures.wait`, asyncio, `Future.done`), and then get it at once."""
 
 
 def install(recorder: Recorder) -> Replacements:
@@ -37,13 +40,36 @@ def install(recorder: Recorder) -> Replacements:
     for those are not recorded.
     """
     replacements = Replacements()
-    for module, kind, name in TAKEN_FROM:
-        owner = loaded(module, kind)
-        if name in getattr(owner, "__dict__", ()):
-            wrap = functools.partial(_wait_recorded, recorder, kind)
-            with contextlib.suppress(TypeError):
-                replacements.replace(owner, name, wrap)
+    for methods, recorded in ((TAKEN_FROM, _wait_recorded), (GIVEN_TO, _giving_recorded)):
+        for module, kind, name in methods:
+            owner = loaded(module, kind)
+            if name in getattr(owner, "__dict__", ()):
+                wrap = functools.partial(recorded, recorder, kind)
+                with contextlib.suppress(TypeError):
+                    replacements.replace(owner, name, wrap)
     return replacements
+
+
+def _giving_recorded(
+    recorder: Recorder, kind: str, method: Callable[..., Any]
+) -> Callable[..., Any]:
+    def record(given_to: Any, given: tuple[Any, ...]) -> None:
+        now_s = perf_counter()
+        try:
+            first = next((array for item in given for array in arrays(item)), None)
+            if first is not None:
+                number = recorder.number(given_to, "source", lambda: {"class_name": kind})
+                recorder.emit((GIVEN, now_s, get_ident(), number, id(first), NAN, NAN))
+        except Exception as error:
+            recorder.give_up(error)
+
+    @functools.wraps(method)
+    def give(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # before: who waits for it may be faster than this thread
+        record(self, (*args, *kwargs.values()))
+        return method(self, *args, **kwargs)
+
+    return give
 
 
 def _wait_recorded(recorder: Recorder, kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
