@@ -112,7 +112,7 @@ class Connection:
 def connect() -> Connection:
     """Returns a connection to the command around the script, else at once to a new collector. Raises `OSError`."""
     if path := os.environ.get(SOCKET):
-        return Connection(connected_to(path))
+        return connect_to_command(path)
     ours, theirs = map(above_standard_streams, socket.socketpair(socket.AF_UNIX))
     root = str(Path(vitprof.__file__).resolve().parents[1])
     descriptor = theirs.fileno()
@@ -130,6 +130,11 @@ def connect() -> Connection:
         ours.close()
         raise
     return Connection(ours, starting)
+
+
+def connect_to_command(path: str) -> Connection:
+    """Returns a connection to the command that listens there. Raises `OSError`."""
+    return Connection(connected_to(path))
 
 
 def connected_to(path: str) -> socket.socket:

@@ -128,6 +128,19 @@ def test_to_detach_takes_all_hooks_back_and_sends_what_is_left(program: FakeConn
     assert events["kind"].tolist() == [Kind.STEPPED, Kind.FINISHED]
 
 
+def test_a_script_that_clears_its_environment_is_recorded_by_the_command_around_it(
+    program: FakeConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(watching, "connect_to_command", lambda path: asked.append(path) or program)
+    monkeypatch.setenv("VITPROF_WATCH_SOCKET", "/there")
+    watched = Watching()
+    monkeypatch.delenv("VITPROF_WATCH_SOCKET")
+    trains(watched)
+    watched.finish()
+    assert asked == ["/there"]
+
+
 def test_the_end_of_the_process_takes_all_hooks_back(program: FakeConnection) -> None:
     """Python clears the modules, and then frees iterators that are left: hooks would fail by then."""
     watched = Watching()

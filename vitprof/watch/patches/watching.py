@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vitprof.program import program
-from vitprof.watch.connection import connect
+from vitprof.watch.connection import Connection, connect, connect_to_command
 from vitprof.watch.data_report import describe_dataset
 from vitprof.watch.events import Buffer
 from vitprof.watch.patches import CURRENT, Recorder, Replacements
@@ -48,6 +48,9 @@ class Watching:
         self.declares = False
         """Whether the script says which loaders train."""
         self.over = False
+        self._command = os.environ.get(SOCKET, "")
+        """Where the command around the script listens; empty without one. A script may clear its environment later:
+        then a program beside it recorded the run, elsewhere."""
         self.recorder = Recorder(Buffer(), self._hook_failed, self._look_for_jobs)
         limit = step_limit(self)
         if limit is not None:
@@ -171,12 +174,15 @@ class Watching:
     def _new_transport(self) -> Transport:
         return Transport(
             self.recorder.buffer,
-            connect,
+            self._connect,
             self.recorder.stages,
             self.give_up,
             self._header,
             self._received,
         )
+
+    def _connect(self) -> Connection:
+        return connect_to_command(self._command) if self._command else connect()
 
     def _header(self) -> dict[str, Any]:
         tracks = bool(os.environ.get(LOG_TO)) and rank() == 0
