@@ -153,6 +153,24 @@ def test_what_it_does_between_two_steps_is_one_too() -> None:
     assert share == pytest.approx(8 * 0.006 / (9 * 0.0185), abs=1e-3)
 
 
+def test_pauses_are_known_of_all_steps_and_not_of_those_that_were_looked_at() -> None:
+    """As where a checkpoint follows each tenth step, and chance has looked at each of these."""
+    script = LookedAt()
+    for number in range(100):
+        follows_a_pause = number % 10 == 0
+        script.fetch(TRAIN)
+        if follows_a_pause:
+            script.look()
+            script.call()
+        script.backward()
+        script.update()
+        if number % 10 == 9:
+            script.now_s += 0.1005
+    share = facts(script)["between_steps_frac"]
+    # the first step follows none, and one of the others is left out
+    assert share == pytest.approx(8 * 0.100 / (99 * 0.012 + 8 * 0.1005), abs=0.01)
+
+
 def test_what_it_does_between_two_epochs_is_no_work_on_a_batch() -> None:
     script = LookedAt()
     for _ in range(10):
