@@ -220,3 +220,13 @@ def test_unknown_times_are_undecided_and_shares_stay_shares() -> None:
     assert told.outcome == "undecided"
     assert "device idle n/a (95%: not known)" in told.sentence
     assert replace(told, figure=None, reason="why").sentence == "device idle at most 10%: why"
+
+
+def test_where_a_single_step_decides_no_few_more_steps_do() -> None:
+    """One wait of 6 s among 115 of 12 ms: "about 23 more steps would decide it" was said."""
+    long = dict(steady(1000))
+    long["step_s"] = np.where(np.arange(105) == 40, 60 * long["step_s"], long["step_s"])
+    long["gap_s"] = np.where(np.arange(105) == 40, 0.95, 0.02) * long["step_s"]
+    told = judged("max_idle", 0.1, long)
+    assert told.outcome == "undecided"
+    assert told.reason == "a single step decides it: without that it is 2.0%; repeat the run"

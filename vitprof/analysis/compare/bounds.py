@@ -265,6 +265,12 @@ def _what_would_decide(
     too_close = "too close to the bound to be decided by measuring more; set the bound farther away"
     distance = abs(figure.value - bound.limit)
     reach = figure.value - figure.low if figure.value > bound.limit else figure.high - figure.value
+    if len(runs) == 1 and not baseline:
+        without = _without_one_step(bound, runs[0])
+        is_beyond = (without > bound.limit) != (figure.value > bound.limit)
+        if is_beyond and abs(without - figure.value) > reach / 2:
+            amount = _amount(bound.kind, without)
+            return f"a single step decides it: without that it is {amount}; repeat the run"
     if not figure.between_runs:
         factor = (reach / distance) ** 2 if distance > 0 else math.inf
         more = figure.n_steps / (1 + len(baseline)) * (factor - 1)
@@ -281,6 +287,15 @@ def _what_would_decide(
         _more_runs(run_spread(runs, column, baseline), distance, len(runs), len(baseline))
         or too_close
     )
+
+
+def _without_one_step(bound: Bound, steps: Series) -> float:
+    """Returns the figure of a run without the step that changes it most, epoch starts excepted: a few more
+    steps do not outweigh a wait of 6 s."""
+    part, whole, starts = _counted(steps, COLUMNS.get(bound.kind, "samples"))
+    off = np.where(starts, 0.0, np.abs(part - part.sum() / whole.sum() * whole))
+    rest = np.arange(len(off)) != off.argmax()
+    return ratio_of_sums(part[rest], whole[rest])
 
 
 def _more_runs(deviation: float, distance: float, n: int, m: int) -> str:
