@@ -20,6 +20,9 @@ some steps."""
 CONVERT = "VITPROF_WATCH_CONVERT"
 """Environment variable: samples are stored in other forms instead, as this JSON object says."""
 
+EXIT_INTERRUPTED = 130
+"""A shell's exit status for a program that Ctrl-C has ended."""
+
 
 MOST_INDICES = 1024
 """Indices that are asked of the script's sampler."""
@@ -38,6 +41,9 @@ def describe_dataset(loader: ScriptLoader | None) -> None:
     request = os.environ.get(CONVERT)
     try:
         found = _stored(loader, json.loads(request)) if request else _described(loader)
+    except KeyboardInterrupt:
+        # Ctrl-C is for the conversion: a traceback of ours would be the script's last words
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except Exception as error:
         found = {"error": " ".join(f"{type(error).__name__}: {error}".split())}
     with open(f"{path}.part", "w", encoding="utf-8") as file:

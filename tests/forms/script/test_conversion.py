@@ -231,9 +231,15 @@ class Stream(IterableDataset[Any]):
         yield from range(N)
 
 
+class StreamOfKnownLength(Stream):
+    def __len__(self) -> int:
+        return N
+
+
 @pytest.mark.parametrize(
     ("dataset", "why"),
     [
+        (StreamOfKnownLength(), "its samples have no index, so they can only be read in its own"),
         (
             Made(lambda index: torch.rand(3)),
             "its samples differ each time they are read, and not because of one tra",
@@ -244,7 +250,7 @@ class Stream(IterableDataset[Any]):
         ),
         (Stream(), "its samples have no index, so they can only be read in its own order"),
     ],
-    ids=["random", "in part", "stream"],
+    ids=["stream of known length", "random", "in part", "stream"],
 )
 def test_what_cannot_be_stored_is_refused(dataset: Any, why: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=why):

@@ -42,10 +42,15 @@ def stored_in_forms(
     (None: as the transforms need). `keys`: indices that its sampler gives, where they are no numbers.
     Raises `ValueError`.
     """
+    import torch
+
     if keys:
         asked = f"its sampler asks for samples by {repr(keys[0])[:60]}, and not by number"
         raise ValueError(f"{asked}: stored samples have numbers alone")
-    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+    # PyTorch gives it a `__getitem__`, which raises an error, and it may have a length.
+    is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
+    has_index = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    if is_iterable or not has_index:
         raise ValueError("its samples have no index, so they can only be read in its own order")
     n = len(dataset)
     chosen = range(n) if request["samples"] is None else spread(n, request["samples"])
@@ -145,6 +150,8 @@ def _written(
     earlier = min(len(chosen), part * len(list(folder.glob("part-*"))))
     needed = each * (len(chosen) - earlier)
     there = next(above for above in folder.absolute().parents if above.is_dir())
+    # before its room is looked at: where nothing can be made, as in /proc, there is none
+    folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(there).free / ROOM
     if needed > free:
         raise ValueError(
