@@ -82,6 +82,15 @@ def test_people_get_lines(call: Call) -> None:
     assert lines[2].startswith("8 evaluations, ")
 
 
+def test_futures_of_batches_are_counted(call: Call, tmp_path: Path) -> None:
+    """Each batch had a line of its own."""
+    status, out, _ = call("replay", str(LOGS / "elsewhere-future.jsonl"))
+    assert status == 0
+    fed_by = [line for line in out.splitlines() if line.startswith("fed by ")]
+    assert len(fed_by) == 1
+    assert fed_by[0].endswith(" of them")
+
+
 def test_a_step_is_divided_into_forward_backward_optimizer_and_the_rest(
     call: Call, tmp_path: Path
 ) -> None:

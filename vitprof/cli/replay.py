@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,7 +108,7 @@ class Replayed:
         wait_s = float(np.nansum(self.columns["data_wait_s"]))
         lines = [
             f"{n_steps:,} steps in {formats.count(epochs, 'epoch')}, {formats.seconds(wait_s)} of waits for batches",
-            *(f"fed by {_named(facts)}" for facts in _fed_by(self.log, self.training)),
+            *(_fed_by_words(name, n) for name, n in self._fed_by_names().items()),
         ]
         if not self.training.feeding:
             lines.append("fed by what was not seen")
@@ -122,6 +123,10 @@ class Replayed:
         if self.verdict is None:
             return [f"no verdict: {self.log.why_incomplete}, so not all is in the file", *lines]
         return [*lines, self.verdict.sentence]
+
+    def _fed_by_names(self) -> Counter[str]:
+        """Returns what feeds the training, and how often: each batch may have a future of its own."""
+        return Counter(_named(facts) for facts in _fed_by(self.log, self.training))
 
     def as_object(self) -> dict[str, Any]:
         """Returns the same as one JSON object (`cli.schema.Replayed`)."""
@@ -152,6 +157,10 @@ def _device_name(log: EventLog, number: int | None) -> str:
 def _fed_by(log: EventLog, training: Training) -> list[dict[str, Any]]:
     """Returns the facts of the loaders that feed the training."""
     return [log.descriptions[number].facts for number in sorted(training.feeding)]
+
+
+def _fed_by_words(name: str, n: int) -> str:
+    return f"fed by {name}" if n == 1 else f"fed by {name}, {n:,} of them"
 
 
 def _named(facts: dict[str, Any]) -> str:

@@ -5,7 +5,12 @@ import signal
 
 import pytest
 
-from vitprof.cli.common.terminal import signals_interrupt, signals_relayed, stop_requested
+from vitprof.cli.common.terminal import (
+    remark,
+    signals_interrupt,
+    signals_relayed,
+    stop_requested,
+)
 
 
 def test_signals_are_told_also_those_that_came_early() -> None:
@@ -60,3 +65,10 @@ def test_a_closed_terminal_interrupts_a_command_as_sigterm_does() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
     signals_interrupt()
     os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_a_remark_is_a_line_and_a_path_in_it_stays_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    remark("first\n  /data/two  spaces is not there\n")
+    assert capsys.readouterr().err == "vitprof: first /data/two  spaces is not there\n"

@@ -286,8 +286,9 @@ def name_to_keep(name: str) -> str:
 
 
 def remark(message: str) -> None:
-    """Prints one line on standard error."""
-    line = names.harmless(" ".join(message.split()))
+    """Prints one line on standard error. Spaces within stay: a path may have two together."""
+    lines = (line.strip() for line in message.splitlines())
+    line = names.harmless(" ".join(line for line in lines if line))
     if len(line) > MOST_SAID:
         line = f"{line[: MOST_SAID - SAID_OF_THE_END]} ... {line[-SAID_OF_THE_END:]}"
     print("vitprof:", line, file=sys.stderr)  # noqa: T201
