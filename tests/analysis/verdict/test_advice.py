@@ -527,21 +527,27 @@ def test_an_own_script_is_told_its_heaviest_transform() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made_ms", "idle_ms", "is_advised"),
+    ("made_ms", "idle_ms", "cause", "is_advised"),
     [
-        (12.0, 2.0, True),  # of two workers one each 6 ms, for 8 ms of work
-        (17.0, 2.0, False),  # one each 8.5 ms: they are too slow
-        (17.0, 8.8, False),  # and in a step of 10 ms that is mostly a wait they are much too slow
+        (12.0, 2.0, "read", True),  # of two workers one each 6 ms, for 8 ms of work
+        (17.0, 2.0, "read", False),  # one each 8.5 ms: they are too slow
+        (
+            17.0,
+            8.8,
+            "read",
+            False,
+        ),  # and in a step of 10 ms that is mostly a wait they are much too slow
+        (12.0, 2.0, "hand_over", False),  # the batch is made by then
     ],
 )
 def test_more_batches_are_kept_ready_where_the_workers_keep_up_with_the_work(
-    made_ms: float, idle_ms: float, is_advised: bool
+    made_ms: float, idle_ms: float, cause: str, is_advised: bool
 ) -> None:
     watched = {"dataset": "Images", "batch_size": 8, "num_workers": 2, "prefetch_factor": 2}
     facts = {"watched": watched, "making": {"made_s": made_ms, "batches": 1000, "opened": 0}}
     situation = Situation(
         with_loader(own_config("script"), facts),
-        "read",
+        cause,
         "input-bound",
         facts=facts,
         idle_ms=idle_ms,

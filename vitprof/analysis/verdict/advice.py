@@ -172,8 +172,9 @@ LESS_SAMPLING = Advice(
 )
 MAKING = ("read", "transform", "collate", "loading")
 """Causes for which batches are made too slowly."""
-NOT_MADE = ("sampler", "epoch_start")
-"""Causes for which no batch that is kept ready makes up."""
+NOT_MADE = ("sampler", "epoch_start", "hand_over")
+"""Causes for which no batch that is kept ready makes up. One that waits to be handed over is made: a
+`prefetch_factor` of 4 was advised for 1.3 times the speed, and gave 1.0."""
 MORE_READY = 4
 """The `prefetch_factor` to advise; PyTorch's own is 2."""
 
