@@ -387,6 +387,15 @@ def test_names_with_line_ends_are_one_line(tmp_path: Path) -> None:
     assert any("bad\ufffd\ufffdname.jpg: it is not an image" in line for line in lines)
 
 
+def test_a_missing_file_with_line_ends_in_its_name_is_one_line(tmp_path: Path) -> None:
+    """Found by the fuzz of csv: the path that a damaged table names came as it was."""
+    (tmp_path / "t.csv").write_text('path,label\n"no\nsuch.jpg",cat\n', encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        look("x", f"csv:{tmp_path}/t.csv")
+    assert "1 file missing, the first: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_large_image_prints_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:

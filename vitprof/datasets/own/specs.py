@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl
 from vitprof.errors import ConfigError
 from vitprof.forms import FORMS
 from vitprof.masking import MASKED
+from vitprof.names import in_one_line
 from vitprof.program import program
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ class Spec:
 
 
 def wrong(text: str, why: str) -> ConfigError:
-    """Returns the error to raise for a spec that cannot be used."""
-    return ConfigError("dataset", text, why)
+    """Returns the error to raise for a spec that cannot be used, in one line: names of files may have more."""
+    return ConfigError("dataset", text, in_one_line(why))
 
 
 def parse(text: str) -> Spec:
