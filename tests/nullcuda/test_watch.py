@@ -60,7 +60,7 @@ def test_a_stream_that_works_while_that_of_training_is_idle(
     seen = run(host, "beside", **how)
     verdict = seen.verdict()
     assert seen.frac("gap_s") > 1 - seen.busy_frac + 0.2  # the figures of one stream are wrong
-    assert seen.facts["side_stream_steps"] > 0.8 * len(seen.steps)
+    assert seen.facts["side_stream_steps"] > 0.8 * len(seen.steps["step"])
     assert (verdict.kind, verdict.advice) == ("inconclusive", ())
     assert "The GPU works in another stream while that of the optimizer is idle" in verdict.sentence
 
