@@ -107,6 +107,9 @@ def _result(
             progress(*values)
         elif kind == "refused":
             raise ConfigError(*values)
+        elif kind == "missing":
+            message, name = values
+            raise ModuleNotFoundError(message, name=name)
         elif kind == "found":
             found = values[0]
             found["own"] = OwnSet(**found["own"])
@@ -168,8 +171,12 @@ def main() -> None:
         allowed = [Path(path) for path in allowed]
     reports = _Reports(out)
     _bound_memory(request["text"])
-    from vitprof.datasets.own.look import look as look_here
-
+    try:
+        from vitprof.datasets.own.look import look as look_here
+    except ModuleNotFoundError as error:
+        # Pillow, where vitprof is installed without its pages.
+        reports.say("missing", error.msg, error.name)
+        return
     try:
         found = look_here(
             request["name"],
