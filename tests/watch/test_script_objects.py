@@ -309,6 +309,11 @@ def test_a_dataset_that_makes_a_batch_at_once_is_known(
     assert loader_facts(loader).get("by_batch", False) == is_by_batch
 
 
+def test_batches_that_come_as_they_are_made_are_a_fact() -> None:
+    assert "in_order" not in loader_facts(DataLoader(ByIndex()))
+    assert loader_facts(DataLoader(ByIndex(), in_order=False))["in_order"] is False
+
+
 @dataclasses.dataclass
 class Equal:
     """Has an `__eq__`, so no hash."""

@@ -50,6 +50,8 @@ class WatchedLoader(TypedDict, total=False):
     """Class of the sampler."""
     drop_last: bool
     """Whether a last batch that is not full is dropped."""
+    in_order: bool
+    """False where batches come as they are made, not in the sampler's order; else it is left out."""
     iterable: bool
     """Whether its dataset is an IterableDataset: each worker gives all that its own one yields."""
     shards: int | None

@@ -40,6 +40,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "collate": name_of(of("collate_fn")),
         "sampler": name_of(of("sampler")),
         **({"framework": framework} if framework else {}),
+        **({"in_order": False} if of("in_order") is False else {}),
         **(_iterable_facts(loader) or _by_batch(loader, dataset)),
         **made_of(loader),
     }
