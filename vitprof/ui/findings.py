@@ -11,7 +11,7 @@ import streamlit as st
 
 from vitprof.analysis.arrays import Floats, Interval, Series
 from vitprof.analysis.compare import comparison, differences, guard
-from vitprof.analysis.timing import loading, steady, summary, timeline, utilisation
+from vitprof.analysis.timing import loading, slow_samples, steady, summary, timeline, utilisation
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.verdict import headroom, verdict
 from vitprof.config.availability import can_run
@@ -87,6 +87,12 @@ def idle_of(run_id: int) -> Idle | None:
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
 def loading_of(run_id: int) -> loading.Loading:
     return loading.loading_of(all_columns(run_id), store().run(run_id).config)
+
+
+@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
+def slow_samples_of(run_id: int) -> slow_samples.SlowSamples | None:
+    run = store().run(run_id)
+    return slow_samples.slow_samples(run.facts, run.environment, all_columns(run_id))
 
 
 def headroom_of(run: StoredRun) -> headroom.Headroom | None:

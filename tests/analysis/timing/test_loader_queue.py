@@ -38,10 +38,10 @@ def test_batches_made_faster_gain_what_the_queue_itself_gains(
     would_be = run_of(usual_s, work_s, workers, prefetch)
     queue = queue_of(was.steps, workers, prefetch)
     assert queue is not None
-    replay = queue.replayed()
+    replay = queue.replay
     assert replay.ends_s[-1] == pytest.approx(was.took_s, rel=0.01)
     assert replay.waits_s.sum() == pytest.approx(was.steps["data_wait_s"].sum(), rel=0.05, abs=0.02)
-    faster = without(queue, slow_s - usual_s).replayed()
+    faster = without(queue, slow_s - usual_s).replay
     assert faster.ends_s[-1] == pytest.approx(would_be.took_s, rel=0.01)
 
 
@@ -56,7 +56,7 @@ def test_a_device_that_works_on_meanwhile_hides_what_it_can() -> None:
     assert queue is not None
     excess_s = np.zeros(N)
     excess_s[slow] = 0.1
-    was, left = queue.replayed(), without(queue, excess_s).replayed()
+    was, left = queue.replay, without(queue, excess_s).replay
     counted = np.ones(N, dtype=bool)
     assert was.took_s(counted) - left.took_s(counted) == pytest.approx(0.6, abs=0.02)
 
@@ -88,4 +88,4 @@ def test_each_epoch_begins_with_its_workers() -> None:
     assert queue is not None
     assert queue.epoch_starts.tolist() == [0, N]
     took_s = both["t_start_s"][-1] + both["data_wait_s"][-1] - 100.0
-    assert queue.replayed().ends_s[-1] == pytest.approx(took_s, rel=0.01)
+    assert queue.replay.ends_s[-1] == pytest.approx(took_s, rel=0.01)

@@ -11,7 +11,7 @@ def slow_samples_seen(trace: Trace) -> Signature | None:
     found = slow_samples.slow_samples(trace.facts, trace.facts, trace.steps)
     if found is None or not found.sentence:
         return None
-    slowest = found.listed[0]
+    slowest = found.slowest
     evidence = {
         "index": slowest.index,
         "times_median": slowest.ratio,

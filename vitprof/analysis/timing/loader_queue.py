@@ -8,14 +8,14 @@ cores, are as they were.
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column, median
 from vitprof.analysis.timing.steady import first_of_epoch
+from vitprof.config.own_script import DEFAULT_PREFETCH
 
-PREFETCH_FACTOR = 2
-"""PyTorch's, where a script gives none."""
 LEAST_STEPS = 40
 """Fewer show too little of a queue."""
 MOST_STEPS = 20_000
@@ -63,7 +63,8 @@ class LoaderQueue:
     ahead: int
     """Batches that are requested before the loop gets the first of them; 0 without workers."""
 
-    def replayed(self) -> Replay:
+    @cached_property
+    def replay(self) -> Replay:
         """Returns how long the training takes by the rules of the queue."""
         n = len(self.made_s)
         waits_s = np.zeros(n)
@@ -135,10 +136,10 @@ def queue_of(
         received_s=_usual(wait_s, ~is_late) if workers else 0.0,
         work_s=np.maximum(work_s, 0.0),
         compute_s=np.nan_to_num(steps["compute_s"]) * is_asynchronous,
-        ahead=workers * (prefetch_factor or PREFETCH_FACTOR),
+        ahead=workers * (prefetch_factor or DEFAULT_PREFETCH),
     )
     took_s = float(received_s[-1] - begun_s[0])
-    error_s = abs(float(queue.replayed().ends_s[-1]) - took_s)
+    error_s = abs(float(queue.replay.ends_s[-1]) - took_s)
     return queue if error_s <= MOST_ERROR * took_s else None
 
 

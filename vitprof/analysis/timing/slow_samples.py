@@ -14,7 +14,7 @@ from vitprof.analysis.timing.loader_queue import LEAST_STEPS, MOST_STEPS, queue_
 from vitprof.analysis.timing.steady import training
 
 MOST_REMOVED = 20
-"""Samples without which a gain is told."""
+"""Samples that the estimated gain leaves out, at most."""
 WORTH_SAYING = 0.02
 """Share of the training's time from which a gain is said in a sentence: the error of a replay is of
 that size. A list has all samples."""
@@ -59,16 +59,20 @@ class SlowSamples:
     removed: int
     """How many of them the two figures below are without: as fast as the median."""
     waits_frac: float
-    """The share of all waits for data that goes; NaN where that cannot be told."""
+    """Share of the data wait that would be saved; NaN where it is not known."""
     saved_frac: float
-    """The share of the training's time that goes; NaN where that cannot be told."""
+    """Share of the training time that would be saved; NaN where it is not known."""
+
+    @property
+    def slowest(self) -> SlowSample:
+        return max(self.listed, key=lambda sample: sample.longest_s)
 
     @property
     def sentence(self) -> str:
         """Returns what is worth saying of them; empty where they cost little."""
         if not self.saved_frac >= WORTH_SAYING:
             return ""
-        slowest = max(self.listed, key=lambda sample: sample.longest_s)
+        slowest = self.slowest
         took = f"{formats.seconds(slowest.longest_s)}, {slowest.ratio:,.0f} times the median"
         name = slowest.words
         who = "it" if self.removed == 1 else f"the {self.removed} slowest samples"
@@ -138,8 +142,8 @@ def _gain(
     if queue is None or counted.sum() < LEAST_STEPS:
         return unknown
     excess_s = _excess(removed, median_s, steps["step"][-len(queue.made_s) :])
-    was = queue.replayed()
-    left = without(queue, excess_s).replayed()
+    was = queue.replay
+    left = without(queue, excess_s).replay
     waited_s = float(was.waits_s[counted].sum())
     if not waited_s > 0:
         return 0.0, 0.0

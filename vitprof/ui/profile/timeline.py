@@ -341,7 +341,7 @@ def draw_loading(run: store.StoredRun) -> None:
             "Workers", anchor=False, help="Processes of the DataLoader, over the steady state."
         )
         tables.draw(WORKER_COLUMNS, [(w,) for w in workers], key="workers")
-    _draw_slow_samples(slow_samples.slow_samples(run.facts, run.environment, steps))
+    _draw_slow_samples(findings.slow_samples_of(run.id))
     at = timeline.typical_step(steps, keep)
     if at is not None:
         st.header("A typical batch", anchor=False, help=TYPICAL_HELP)
