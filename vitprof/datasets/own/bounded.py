@@ -31,7 +31,7 @@ MOST_WAIT_S = 600.0
 """Time without a report, of a network drive that does not answer."""
 REPORT_EVERY_S = 0.2
 MOST_BYTES = 1 << 30
-"""Memory beside that for what the files hold."""
+"""Memory for the libraries, in addition to the contents of the files."""
 BYTES_A_BYTE = 8
 """Memory for each byte of the files: lists of labels are larger than the labels in a file."""
 BYTES_A_CORE = 16 << 20
@@ -130,7 +130,7 @@ def _messages(
     said = select.poll()
     said.register(descriptor, select.POLLIN)
     pending = b""
-    heard = time.monotonic()
+    last_message_s = time.monotonic()
     while True:
         if stop():
             raise JobStopped("stopped while looking at the data set")
@@ -138,10 +138,10 @@ def _messages(
             data = os.read(descriptor, 1 << 16)
             if not data:
                 return
-            heard = time.monotonic()
+            last_message_s = time.monotonic()
             *lines, pending = (pending + data).split(b"\n")
             yield from map(json.loads, lines)
-        elif time.monotonic() - heard > MOST_WAIT_S:
+        elif time.monotonic() - last_message_s > MOST_WAIT_S:
             raise specs.wrong(text, f"nothing could be read of it for {MOST_WAIT_S:,.0f} s")
 
 

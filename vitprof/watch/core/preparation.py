@@ -92,9 +92,12 @@ class Pauses:
             self._longest = pause
             return
         if pause.between_s > self._longest.between_s:
-            pause, self._longest = self._longest, pause
-        self._between_s += pause.between_s
-        self._rounds_s += pause.round_s
+            counted = self._longest
+            self._longest = pause
+        else:
+            counted = pause
+        self._between_s += counted.between_s
+        self._rounds_s += counted.round_s
 
     @property
     def frac(self) -> float:
