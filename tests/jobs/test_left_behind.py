@@ -15,7 +15,8 @@ from vitprof.jobs.left_behind import LeftBehind
 DAEMON = """
 import os, sys
 reading, writing = os.pipe()
-if os.fork() == 0:
+middle = os.fork()
+if middle == 0:
     os.setsid()
     if os.fork() == 0:
         print(os.getpid(), flush=True)
@@ -24,6 +25,7 @@ if os.fork() == 0:
     os._exit(0)
 os.close(writing)
 os.read(reading, 1)  # until it has begun
+os.waitpid(middle, 0)  # a process closes its files before its children get another parent
 """
 """A script that starts a daemon, prints its process id, and ends."""
 
