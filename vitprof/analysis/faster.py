@@ -28,7 +28,7 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis import arrays, students_t, thresholds
+from vitprof.analysis import arrays, intervals, students_t, thresholds
 from vitprof.analysis.arrays import UNKNOWN, Floats, Interval
 from vitprof.analysis.intervals import variance_of_one
 
@@ -106,18 +106,27 @@ class RunBlocks:
     @property
     def noise(self) -> "LogNoise":
         """Returns the noise of the logarithm of `per_s`, from how blocks differ; not known with
-        fewer than four. Neighbours may be alike, so its variance is the largest of those of single
-        blocks, pairs and fours.
+        fewer than four.
+
+        Neighbours may be alike, so its variance is the largest of those of single blocks, pairs and
+        fours, and of single blocks as alike as they look, which count for fewer independent ones
+        (Satterthwaite's degrees of freedom are those of as many). Without the last, two equal
+        settings of 20 blocks that vary by 20% with AR(1) 0.8 were told to differ in 9% of the cases
+        after three rounds, in place of 2.5%.
         """
         n = len(self.seconds)
         if n < arrays.MIN_BLOCKS:
             return LogNoise()
         off = self.seconds - self.samples / self.per_s
         groups = [group for group in GROUPS if n // group >= arrays.MIN_BLOCKS]
-        variances = [(variance_of_one(off, group), group) for group in groups]
-        of_a_block, group = max(variances)
+        estimates = [(variance_of_one(off, group), n // group - 1.0) for group in groups]
+        likeness = intervals.alike(off)
+        # blocks that say as little as a single independent one
+        n_alike = (1 + likeness) / (1 - likeness)
+        estimates.append((variance_of_one(off, 1) * n_alike, max(1.0, n / n_alike - 1)))
+        of_a_block, df = max(estimates)
         total_s = float(self.seconds.sum())
-        return LogNoise(n * of_a_block / total_s**2, n // group - 1.0)
+        return LogNoise(n * of_a_block / total_s**2, df)
 
     def slower_by(self, factor: float) -> "RunBlocks":
         return RunBlocks(self.samples, self.seconds * factor)

@@ -49,6 +49,8 @@ WAVES_SCALE = 0.4
 UPPER_90 = 1.2816
 """Standard errors of the autocorrelation that are added to it: its one-sided bound of 90%."""
 MOST_ALIKE = 0.999
+FEW_MOST_ALIKE = 0.95
+"""The same for the few blocks of a run (`alike`): there is no telling 0.95 from 0.99."""
 LEAST_INDEPENDENT = 2.0
 """Independent steps that the steps must count for, at the upper bound of their autocorrelation. Of
 series of 20 independent steps 95% pass, of those with AR(1) 0.8 a third, and from 160 steps on
@@ -358,10 +360,22 @@ def _slow_variance(values: Floats, waves: int) -> Floats:
 
 def _upper_autocorrelation(values: Floats) -> Floats:
     n = values.shape[-1]
-    found = _autocorrelation(values)
-    unbiased = found + (1 + 3 * np.clip(found, 0.0, 1.0)) / n
+    unbiased = _without_bias(_autocorrelation(values), n)
     error = np.sqrt(np.clip(1 - unbiased**2, 0.0, 1.0) / n)
     return np.asarray(np.clip(unbiased + UPPER_90 * error, 0.0, MOST_ALIKE))
+
+
+def _without_bias(autocorrelation: Floats, n: int) -> Floats:
+    """Returns what n values show of their autocorrelation, without its bias (Kendall; Marriott and
+    Pope)."""
+    return autocorrelation + (1 + 3 * np.clip(autocorrelation, 0.0, 1.0)) / n
+
+
+def alike(values: Floats) -> float:
+    """Returns how alike neighbours of `values`, (n,), are: the autocorrelation at lag 1 without its
+    bias, from 0 (independent) to `FEW_MOST_ALIKE`."""
+    found = _without_bias(_first_lag(values), len(values))
+    return float(np.clip(found, 0.0, FEW_MOST_ALIKE))
 
 
 def _autocorrelation(values: Floats) -> Floats:
