@@ -166,6 +166,7 @@ def test_each_rank_has_its_own(store: RunStore) -> None:
         ({}, "data_wait_s", {"data_wait"}),
         ({"several_threads_train": True}, "", {"data_wait", "exposed_wait", "device_idle"}),
         ({"side_stream_steps": 100}, "", {"data_wait", "exposed_wait", "device_idle"}),
+        ({"forked_process_trains": True, "partly_watched": "gone"}, "", set()),
     ],
 )
 def test_what_is_not_known_is_absent(

@@ -341,6 +341,16 @@ def trains_in_a_fork(*, how: str) -> None:
         os.waitpid(pid, 0)
 
 
+def trains_on_in_a_fork() -> None:
+    """Trains in this process, and then in a child of it."""
+    loader = DataLoader(Quick(0.0), batch_size=BATCH)
+    fit(loader)
+    if (pid := os.fork()) == 0:
+        fit(loader)
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
 def iterates_anew_for_each_batch() -> float:
     """Trains on the first batch of an iteration with a worker, each time; returns how long it waited past step 5."""
     (model, optimizer), waited_s = linear(), 0.0

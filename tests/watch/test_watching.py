@@ -390,6 +390,12 @@ def test_what_trains_is_watched_also_in_a_fork(host: Host, how: str) -> None:
     assert np.isfinite(told.steps["data_wait_s"]).all()
 
 
+def test_a_training_that_goes_on_in_a_fork_is_partly_watched(host: Host) -> None:
+    told = host.ok("trains_on_in_a_fork")
+    assert told.steps["step"].tolist() == list(range(32)), "those of the process that began"
+    assert told.verdict().sentence.startswith("Partly watched. A process that the script forked")
+
+
 @pytest.mark.measured
 @pytest.mark.parametrize("kind", ["Opening", "Generating", "2xOpening", "new Opening"])
 def test_an_epoch_begins_with_all_of_the_wait_for_it(host: Host, kind: str) -> None:

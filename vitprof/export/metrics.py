@@ -35,6 +35,8 @@ many times over."""
 MOST_RUNS = 100
 """The most ended runs that are listed."""
 LABELS = ("run", "rank", "node", "job_id")
+WHAT_WAS_SEEN = {"partly_watched": "", "forked_process_trains": False}
+"""Facts that make a run one of a part of the training: the counters are of that part, and true."""
 WAITS = {
     "data_wait": ("data_wait_s", "Time that the training loop was blocked in next(loader)."),
     "exposed_wait": (
@@ -176,7 +178,7 @@ class RunCounters:
 
     def seconds(self, of: RankSums) -> Iterator[tuple[str, float]]:
         """Yields each counter of seconds that is known, but for those of stages."""
-        if not_measurable(self.facts | {"partly_watched": ""}, of.steps):
+        if not_measurable(self.facts | WHAT_WAS_SEEN, of.steps):
             return
         for name, (column, _) in WAITS.items():
             if of.is_known(of.known[column]):

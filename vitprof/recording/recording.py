@@ -320,6 +320,8 @@ class Facts(TypedDict, total=False):
     """Why the watching of a run ended before its training may have: there is no verdict."""
     several_threads_train: bool
     """Another thread of a watched run trains than the one that is watched: there is no verdict."""
+    forked_process_trains: bool
+    """A process trains, too, that a watched script forked while it trained: there is no verdict."""
     outside_next_frac: float
     """Share of a watched run's time from `next()` to the model: with more than a few percent there
     is no verdict."""

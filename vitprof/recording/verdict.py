@@ -29,6 +29,7 @@ NoVerdictReason = Literal[
     "rank_0_early",
     "rank_0_late",
     "several_threads",
+    "forked_process",
     "no_loader",
     "fetched_elsewhere",
     "side_stream",

@@ -199,8 +199,11 @@ WORK = ("made_s", "cpu_s", "queued_s", "opened")
 and of others that did a part of the work, how long these waited for a core (NaN where that is not known), and the files
 that were opened."""
 OF_TRAINING = (Kind.STEPPED, Kind.CHANGED, Kind.LEFT)
+"""Kinds that say that something was trained."""
 OF_ANY_PROCESS = (Kind.WAITED, Kind.GIVEN, Kind.FINISHED, Kind.DROPPED)
 """Kinds that say nothing of a loop."""
+FORKED = "forked"
+"""The kind of a description that is of no object: a process trains which was forked from this one."""
 
 
 class Event(NamedTuple):
@@ -226,7 +229,7 @@ class Description:
     number: int
     kind: str
     """process, loader, iterator, optimizer, source, device, batch: what one is made of, stages, end: how a
-    run ended, or failure: of a hook, which ended the recording."""
+    run ended, forked: see `FORKED`, or failure: of a hook, which ended the recording."""
     facts: dict[str, Any]
 
 

@@ -67,16 +67,19 @@ class Transport:
         lost: Callable[[str], None] = lambda why: None,
         header: Callable[[], dict[str, Any]] = dict,
         received: Callable[[dict[str, Any]], bool] = lambda answer: False,
+        before_sending: Callable[[], None] = lambda: None,
     ) -> None:
         """`connect` may raise anything. `stages`: is described now and then. `lost` is called with the
         reason where a training's events cannot be sent, or no more of them. `header` returns more facts
-        about the process. `received` takes what the program says, and returns whether that was for it."""
+        about the process. `received` takes what the program says, and returns whether that was for it.
+        `before_sending` is called each time before what was recorded is taken, and may describe more."""
         self._buffer = buffer
         self._stages = stages
         self._lost = lost
         self._connect_to = connect
         self._header = header
         self._received = received
+        self._before_sending = before_sending
         self._connection: Connection | None = None
         self._process: dict[str, Any] | None = None
         """What is known of this process since its first work: by its end a rank may have left its group."""
@@ -119,6 +122,11 @@ class Transport:
                 self._connection.close()
                 self._connection = None
 
+    def has_trained(self) -> bool:
+        """Returns whether anything was trained, sent or not: by this process, or by the one that it was
+        forked from."""
+        return self.connected or self._trains or self._buffer.has_training()
+
     def forget(self) -> None:
         """Drops everything in a forked process, where no thread sends."""
         self._buffer.forget()
@@ -160,6 +168,7 @@ class Transport:
         if self._connection is None and not (wanted and self._connect()):
             self._buffer.bound(perf_counter())
             return
+        self._before_sending()
         descriptions, rows = self._buffer.take()
         if self._stages is not None:
             descriptions += self._stages.described(at_end=at_end)

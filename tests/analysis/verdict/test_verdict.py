@@ -403,6 +403,15 @@ def test_waits_that_are_not_those_of_the_training_leave_no_verdict(
         assert (v.advice == (), v.gain is None) == (bool(reason), bool(reason))
 
 
+def test_training_in_a_forked_process_leaves_no_verdict_on_a_part() -> None:
+    v = verdict(run(100, parts={"decode": 20.0}), GPU | {"forked_process_trains": True})
+    assert v.sentence.startswith(
+        "Partly watched. A process that the script forked while it trained has trained, too. Its "
+        "steps are not among these 100."
+    )
+    assert (v.kind, v.advice, v.gain) == ("inconclusive", (), None)
+
+
 def test_an_interval_over_all_classes_is_inconclusive() -> None:
     """One stall of 0.3 s among 40 steps: 3% to more than 20%, depending on whether such stalls come often."""
     steps = run(40, parts={"decode": 8.2}, compute=8.0, host=0.0)

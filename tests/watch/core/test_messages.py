@@ -22,7 +22,7 @@ from vitprof.watch.core.messages import (
     main_loader,
     of_process,
 )
-from vitprof.watch.events import COLUMNS, NAN, Description, Kind
+from vitprof.watch.events import COLUMNS, FORKED, NAN, Description, Kind
 
 PROCESS = {"pid": 17, "world_size": 1, "rank": 0, "recorded": True, "python": "3.11"}
 
@@ -278,6 +278,16 @@ def test_several_threads_that_train_are_a_fact() -> None:
     run = Run(script).close()
     assert run.facts["several_threads_train"] is True
     assert len(run.steps["step"]) == 8, "those of one are told"
+
+
+def test_a_forked_process_that_trains_is_a_fact_once_it_is_described() -> None:
+    script = Script()
+    script.train(8)
+    run = Run(script)
+    run.settle()
+    assert "forked_process_trains" not in run.facts
+    described(script, 900, FORKED)
+    assert run.close().facts["forked_process_trains"] is True
 
 
 @pytest.mark.parametrize("n", [FEW_UPDATES, FEW_UPDATES + 1, 30])

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.forking import exit_status_of, fork_doing
 from tests.watch.test_transport import Clock, FakeConnection
+from vitprof.measure.wire import Note
 from vitprof.watch import transport
-from vitprof.watch.events import NAN, Kind
+from vitprof.watch.events import FORKED, NAN, Kind
 from vitprof.watch.patches import CURRENT, watching
 from vitprof.watch.patches.replay import ReplayPlan
 from vitprof.watch.patches.watching import EnoughSteps, Watching, step_limit
@@ -244,6 +246,72 @@ def test_a_fork_of_a_process_that_trains_and_a_worker_record_nothing(
     assert len(begun) == records
     assert (CURRENT.recorder is not None) is records
     assert watched.over is not records
+
+
+@pytest.mark.parametrize(
+    ("forks", "is_told"),
+    [
+        (("child",), True),
+        (("child", "child"), True),
+        (("worker",), False),
+        (("child", "worker"), False),
+    ],
+)
+@pytest.mark.parametrize("was_sent", [False, True])
+def test_a_process_that_trains_tells_once_that_what_it_forked_trains_too(
+    program: FakeConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    forks: tuple[str, ...],
+    is_told: bool,
+    was_sent: bool,
+) -> None:
+    """Not of the workers of loaders. `was_sent`: whether its own training was by then."""
+    program.forget = lambda: None  # type: ignore[attr-defined]
+    watched = Watching()
+
+    def fork_each(kinds: tuple[str, ...]) -> int:
+        if not kinds:
+            trains(watched)
+            return 0
+        kind, *others = kinds
+
+        def live() -> int:
+            monkeypatch.setattr(watching, "makes_workers", lambda: kind == "worker")
+            watched.begin_anew_or_stop()
+            return fork_each(tuple(others))
+
+        return exit_status_of(fork_doing(live))
+
+    trains(watched)
+    if was_sent:
+        watched._transport._flush()
+    assert fork_each(forks) == 0
+    watched._transport._flush()
+    watched._transport._flush()
+    notes = [message for message in program.messages() if isinstance(message, Note)]
+    described = [note.values["kind"] for note in notes if note.kind == "described"]
+    assert described.count(FORKED) == is_told
+
+
+def test_a_fork_waits_for_no_thread_that_described_something(program: FakeConnection) -> None:
+    watched = Watching()
+    trains(watched)
+    with watched.recorder._numbering:
+        watched.begin_anew_or_stop()  # as in the fork
+        assert watched.recorder.describe("optimizer", {})
+
+
+def test_what_is_forked_after_the_watching_tells_nothing(program: FakeConnection) -> None:
+    watched = Watching()
+    trains(watched)
+    watched.detach()
+
+    def train_there() -> None:
+        watched.begin_anew_or_stop()
+        trains(watched)
+
+    assert exit_status_of(fork_doing(train_there)) == 0
+    assert not watched._forked.is_news()
 
 
 def test_headroom_begins_or_is_refused_by_the_cores_word(

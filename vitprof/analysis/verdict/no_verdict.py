@@ -40,6 +40,8 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> NoVerdict | None:
         return too_little
     if facts.get("several_threads_train"):
         return NoVerdict("several_threads")
+    if facts.get("forked_process_trains"):
+        return NoVerdict("forked_process", n_steps=n_steps)
     most = thresholds.UNCLEAR_LOADERS_FRAC * n_steps
     unknown = int(facts.get("unknown_wait_steps") or 0)
     side_stream = int(facts.get("side_stream_steps") or 0)

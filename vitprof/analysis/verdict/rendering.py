@@ -490,6 +490,7 @@ HEADLINES: dict[str, str] = {
     "steps_too_alike": "Inconclusive",
     "interval_too_wide": "Inconclusive",
     "partly_watched": "Partly watched",
+    "forked_process": "Partly watched",
     "held_up": "Disturbed",
     "disturbed": "Disturbed",
 }
@@ -568,6 +569,13 @@ def _rank_0_late(verdict: Verdict, why: NoVerdict) -> str:
 
 def _several_threads(verdict: Verdict, why: NoVerdict) -> str:
     return "Several threads of the script train, and vitprof watches one. Let one train alone."
+
+
+def _forked_process(verdict: Verdict, why: NoVerdict) -> str:
+    return (
+        "A process that the script forked while it trained has trained, too. Its steps are not "
+        f"among these {why.n_steps:,}. Let one process train alone."
+    )
 
 
 def _no_loader(verdict: Verdict, why: NoVerdict) -> str:
@@ -693,6 +701,7 @@ NO_VERDICT: dict[str, Callable[[Verdict, NoVerdict], str]] = {
     "rank_0_early": _rank_0_early,
     "rank_0_late": _rank_0_late,
     "several_threads": _several_threads,
+    "forked_process": _forked_process,
     "no_loader": _no_loader,
     "fetched_elsewhere": _fetched_elsewhere,
     "side_stream": _side_stream,

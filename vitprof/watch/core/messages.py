@@ -26,7 +26,7 @@ from vitprof.watch.core.stages import stage_facts
 from vitprof.watch.core.step_figures import StepBlock, StepFigures
 from vitprof.watch.core.tracked import tracked
 from vitprof.watch.core.training import Training
-from vitprof.watch.events import COLUMNS, Description, Kind, Row
+from vitprof.watch.events import COLUMNS, FORKED, Description, Kind, Row
 
 AT_S = COLUMNS.index("at_s")
 NEARLY_ALL_FRAC = 0.9
@@ -376,6 +376,8 @@ def loop_facts(
     facts: dict[str, Any] = {}
     if training.others:
         facts["several_threads_train"] = True
+    if any(described.kind == FORKED for described in descriptions.values()):
+        facts["forked_process_trains"] = True
     if totals.unknown_waits:
         kinds = {descriptions[n].kind for n in training.feeding if n in descriptions}
         facts["unknown_wait_steps"] = totals.unknown_waits

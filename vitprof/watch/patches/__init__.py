@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
 
-from vitprof.watch.events import NAN, Buffer, Description, Kind
+from vitprof.watch.events import NAN, Buffer, Description, Emit, Kind
 from vitprof.watch.patches.declared import DeclaredLoaders
 from vitprof.watch.patches.limits import StepLimit
 from vitprof.watch.patches.replay import ReplayPlan
@@ -128,6 +128,10 @@ class StepSampler(Protocol):
         """Looks at no more steps."""
 
 
+def drop(_row: object) -> None:
+    """Takes an event that nobody wants."""
+
+
 class Recorder:
     """What all hooks share: where events go, the numbers of objects, and the marks of a device."""
 
@@ -178,7 +182,7 @@ class Recorder:
         self.marks: DeviceMarks | None = None
         """Of the device that trains, once that is known; None for the CPU, and a device that is not
         timed."""
-        self.begin_marks: Callable[[Any], None] = _drop
+        self.begin_marks: Callable[[Any], None] = drop
         """Begins to mark the work of a `torch.device`, which the script has used: a loss or a
         parameter is on it."""
         self.count: Callable[[float], None] | None = None
@@ -266,14 +270,18 @@ class Recorder:
             self.device(torch.device("cuda", index) if on_cuda else torch.device("cpu"))
 
     def describe_again(self) -> None:
-        """Describes all objects once more, as for another reader: in a forked process, where another
-        thread of its parent may have held the lock, or for the next run."""
-        self._numbering = threading.Lock()
+        """Describes all objects once more, as for another reader: in a forked process, or for the next
+        run."""
         for described in [*self._described.values(), *self._devices.values()]:
             self.buffer.describe(described)
         self._batches_of.clear()
         self.stages.forget()
         self.end_marks()
+
+    def renew_locks(self) -> None:
+        """Makes the locks anew, in a forked process: another thread of its parent may have held them."""
+        self._numbering = threading.Lock()
+        self.forking = threading.RLock()
 
     def _new_number(self) -> int:
         with self._numbering:
@@ -448,9 +456,9 @@ class Recorder:
             self.marks = None
             self._note()
 
-    def stop(self) -> None:
-        """Makes all hooks record nothing from here on."""
-        self.emit = _drop
+    def stop(self, emit: Emit = drop) -> None:
+        """Makes all hooks record nothing from here on. `emit` takes their events all the same."""
+        self.emit = emit
         self.end_marks()
 
     def give_up(self, error: Exception) -> None:
@@ -473,10 +481,6 @@ class Current:
 
 
 CURRENT = Current()
-
-
-def _drop(_row: object) -> None:
-    """Takes an event that nobody wants."""
 
 
 class Replacements:

@@ -7,15 +7,15 @@ import functools
 import os
 import signal
 import sys
-import threading
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vitprof.program import program
 from vitprof.watch.connection import Connection, connect, connect_to_command
 from vitprof.watch.data_report import describe_dataset
-from vitprof.watch.events import Buffer
-from vitprof.watch.patches import CURRENT, Recorder, Replacements
+from vitprof.watch.events import FORKED, Buffer, Emit
+from vitprof.watch.patches import CURRENT, Recorder, Replacements, drop
+from vitprof.watch.patches.forked import ForkedTraining
 from vitprof.watch.patches.hydra import NOT_RECORDED, Jobs
 from vitprof.watch.patches.limits import StepLimit, ThreadState
 from vitprof.watch.patches.replay import HEADROOM, ReplayPlan
@@ -66,6 +66,8 @@ class Watching:
         """Whether that is over, unless more of its batches are requested."""
         self._live_log: LiveLog | None = None
         """Writes to the script's experiment tracker, where that was asked for."""
+        self._forked = ForkedTraining()
+        """That of processes which are forked from this one, in the run that is recorded."""
         self._transport = self._new_transport()
         self._has_begun = False
 
@@ -126,13 +128,21 @@ class Watching:
 
     def begin_anew_or_stop(self) -> None:
         """In a forked process: that of a process which trains, and a worker of a loader, record nothing;
-        any other child may train itself."""
-        trains = self._transport.connected
+        any other child may train itself.
+
+        The child of a process that trains notes whether it trains, too, and so do the processes that it
+        forks in turn, in which the watching is over already.
+        """
+        is_worker = makes_workers()
+        parent_trains = not (is_worker or self.over) and self._transport.has_trained()
         self._transport.forget()
-        self.recorder.forking = threading.RLock()  # a tracker's thread may have held it
-        if self.over or trains or makes_workers():
+        self.recorder.renew_locks()
+        if is_worker:
             self._stop()
-        else:
+        elif parent_trains:
+            self._stop(self._forked.note)
+        elif not self.over:
+            self._forked = ForkedTraining()
             self.recorder.describe_again()
             self._transport.begin()
 
@@ -168,6 +178,7 @@ class Watching:
             return
         self._transport.finish()
         self.recorder.describe_again()
+        self._forked = ForkedTraining()
         self._transport = self._new_transport()
         self._transport.begin()
 
@@ -179,6 +190,7 @@ class Watching:
             self.give_up,
             self._header,
             self._received,
+            self._describe_forked_training,
         )
 
     def _connect(self) -> Connection:
@@ -204,6 +216,10 @@ class Watching:
         self._live_log.add(**answer["tracked"])
         return True
 
+    def _describe_forked_training(self) -> None:
+        if self._forked.is_news():
+            self.recorder.describe(FORKED, {})
+
     def _begin_headroom(self, headroom: ReplayPlan, answer: dict[str, Any]) -> None:
         if answer.get("refused"):
             headroom.refuse(answer["refused"])
@@ -219,10 +235,11 @@ class Watching:
     def _hook_failed(self, error: Exception) -> None:
         self.give_up(f"{type(error).__name__}: {error}")
 
-    def _stop(self) -> None:
+    def _stop(self, emit: Emit = drop) -> None:
+        """Ends the watching. `emit` takes what hooks record from here on."""
         self.over = True
         self.recorder.finish()
-        self.recorder.stop()
+        self.recorder.stop(emit)
         CURRENT.recorder = None
 
 
