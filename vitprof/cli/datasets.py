@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vitprof import names
+from vitprof import formats, names
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import progress
 from vitprof.datasets.own import registry
@@ -55,7 +55,10 @@ def list_sets(as_json: terminal.AsJson = False) -> None:
     if as_json:
         terminal.print_json({"datasets": [codec.to_plain(own) for own in every]})
         return
-    lines = [f"{own.name}: {own.spec}, {own.n_train + own.n_test:,} samples" for own in every]
+    lines = []
+    for own in every:
+        samples = formats.count(own.n_train + own.n_test, "sample")
+        lines.append(f"{own.name}: {own.spec}, {samples}")
     lines = [names.in_one_line(line) for line in lines]
     terminal.show(*lines or ["no data set of yours; datasets add NAME SPEC adds one"])
 

@@ -9,6 +9,7 @@ text.
 import importlib
 import importlib.util
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
 
@@ -37,20 +38,34 @@ class Form:
     names_files: bool = False
     """Whether its library opens files that the samples or an index name, past our gate: a page reads
     none of it."""
+    mark: str = ""
+    """What each part of stored samples has in this form and in no other; empty where another form has
+    the same module, and is read by it."""
 
 
 FORMS: dict[str, Form] = {
-    "memmap": Form("pixels and arrays in one memory-mapped file", "numpy", keeps_files=False),
-    "hdf5": Form("the same in HDF5", "h5py", keeps_files=False),
-    "pt": Form("a .pt file for each sample", "torch", keeps_files=False, needs_torch=True),
+    "memmap": Form(
+        "pixels and arrays in one memory-mapped file", "numpy", keeps_files=False, mark="ends.npy"
+    ),
+    "hdf5": Form("the same in HDF5", "h5py", keeps_files=False, mark="samples.h5"),
+    "pt": Form(
+        "a .pt file for each sample", "torch", keeps_files=False, needs_torch=True, mark="0.pt"
+    ),
     "jpeg": Form("JPEG files resized once, in one file", "PIL", keeps_files=False, module="memmap"),
-    "lmdb": Form("LMDB", "lmdb"),
-    "webdataset": Form("WebDataset's shards", "tarfile", order="WebDataset"),
-    "parquet": Form("Parquet", "pyarrow", job=True),
-    "arrow": Form("Arrow of Hugging Face's datasets", "datasets", names_files=True),
-    "lance": Form("Lance", "lance", wheel="pylance", names_files=True),
+    "lmdb": Form("LMDB", "lmdb", mark="data.mdb"),
+    "webdataset": Form("WebDataset's shards", "tarfile", order="WebDataset", mark="000000.tar"),
+    "parquet": Form("Parquet", "pyarrow", job=True, mark="samples.parquet"),
+    "arrow": Form(
+        "Arrow of Hugging Face's datasets", "datasets", names_files=True, mark="samples.arrow"
+    ),
+    "lance": Form("Lance", "lance", wheel="pylance", names_files=True, mark="samples.lance"),
     "litdata": Form(
-        "LitData's chunks", "litdata", order="LitData", needs_torch=True, names_files=True
+        "LitData's chunks",
+        "litdata",
+        order="LitData",
+        needs_torch=True,
+        names_files=True,
+        mark="index.json",
     ),
     "mosaicml": Form(
         "MosaicML Streaming's shards",
@@ -59,6 +74,7 @@ FORMS: dict[str, Form] = {
         order="Streaming",
         needs_torch=True,
         names_files=True,
+        mark="samples",
     ),
 }
 
@@ -71,6 +87,14 @@ def module_name(form: str) -> str:
 def module_of(form: str) -> ModuleType:
     """Returns a form's module. Raises `ImportError` where a package that it needs is missing."""
     return importlib.import_module(module_name(form))
+
+
+def form_of(part: Path) -> str:
+    """Returns the form of a part of stored samples, by the names of its files; "" for none of these."""
+    for name, form in FORMS.items():
+        if form.mark and (part / form.mark).exists():
+            return name
+    return ""
 
 
 def is_installed(form: str) -> bool:

@@ -65,6 +65,12 @@ Refuse = Callable[[str], NoReturn]
 """Raises an error that says why a file of the user's cannot be used."""
 
 
+def counted(n: int, noun: str) -> str:
+    """Returns a number of things in words: 1 shard, 12,000 shards."""
+    plural = noun if n == 1 else f"{noun}s"
+    return f"{n:,} {plural}"
+
+
 @dataclass(frozen=True)
 class Found:
     """The samples in a file of the user's own, as `find(path, options, refuse, gate)` of a form returns

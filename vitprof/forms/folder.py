@@ -125,7 +125,10 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
                 notes.append(f"{root / name} has no image: no class")
     notes += left_out.notes()
     if special:
-        notes.append(f"{special:,} named as images are no files, but pipes or devices: left out")
+        words = "1 named as an image is no file, but a pipe or a device"
+        if special > 1:
+            words = f"{special:,} named as images are no files, but pipes or devices"
+        notes.append(f"{words}: left out")
     here = Gate((Path(os.path.realpath(top)),))
     out = sum(not here.is_inside(image) for _, _, image in samples)
     if out:

@@ -266,7 +266,10 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
 
     notes = []
     if others:
-        notes.append(f"{others:,} values are no image files: left out")
+        are = "1 value is no image file"
+        if others > 1:
+            are = f"{others:,} values are no image files"
+        notes.append(f"{are}: left out")
     if all(label == UNNAMED for _, label, _ in samples):
         notes.append("no key is CLASS/NAME, so all samples are of one class")
     return Found(samples, read, notes, store)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitprof.forms.contract import Found, Refuse
+from vitprof.forms.contract import Found, Refuse, counted
 from vitprof.forms.gate import Gate
 from vitprof.forms.image_files import SUFFIXES
 
@@ -75,8 +75,7 @@ def with_labels(rows: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, str]],
     left = len(every) - len(kept)
     if not left:
         return kept, []
-    rows_left = "1 row" if left == 1 else f"{left:,} rows"
-    return kept, [f"{rows_left} without a path or a label: left out"]
+    return kept, [f"{counted(left, 'row')} without a path or a label: left out"]
 
 
 def paths_in(top: Path, of: PathColumn, rows: Iterable[tuple[Any, Any]], gate: Gate) -> Found:
@@ -95,7 +94,7 @@ def paths_in(top: Path, of: PathColumn, rows: Iterable[tuple[Any, Any]], gate: G
             missing.add(path)
     samples = [sample for sample in samples if sample[2] not in missing]
     if missing:
-        files = "1 file" if len(missing) == 1 else f"{len(missing):,} files"
+        files = counted(len(missing), "file")
         first = min(missing)
         to_do = "".join(f"; write {words}" for words in _elsewhere(top, of, first, gate))
         notes.append(f"{files} missing, the first: {first}{to_do}")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vitprof.forms.contract import Found, Names, Refuse, Unreadable
+from vitprof.forms.contract import Found, Names, Refuse, Unreadable, counted
 from vitprof.forms.gate import Gate
 
 SHARD = 10_000
@@ -136,7 +136,8 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
     shards = shards_of(path, refuse)
     missing = [shard for shard in shards if not os.path.exists(shard)]
     if missing:
-        refuse(f"{missing[0]} does not exist ({len(shards)} shards are named)")
+        are = "is" if len(shards) == 1 else "are"
+        refuse(f"{missing[0]} does not exist ({counted(len(shards), 'shard')} {are} named)")
     samples: list[tuple[str, str, tuple[str, int, int]]] = []
     unlabelled = 0
     try:
@@ -159,9 +160,9 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
 
     notes = []
     if unlabelled:
-        notes.append(
-            f"{unlabelled:,} samples have no image, or no .cls and no label in .json: left out"
-        )
+        have = "has" if unlabelled == 1 else "have"
+        samples_without = f"{counted(unlabelled, 'sample')} {have} no image"
+        notes.append(f"{samples_without}, or no .cls and no label in .json: left out")
     return Found(samples, read, notes)
 
 

@@ -26,6 +26,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from vitprof import formats
 from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.home import home
 from vitprof.recording.codec import arrow
@@ -392,7 +393,9 @@ def _import(
     sum_up(run_id, float(ended_s) if has_ended else None)
     lines = []
     if taken.n_steps or not damage:
-        imported = f"{taken.n_steps:,} steps that waited for the run store ({names}) were imported"
+        were = "was" if taken.n_steps == 1 else "were"
+        steps = formats.count(taken.n_steps, "step")
+        imported = f"{steps} that waited for the run store ({names}) {were} imported"
         lines.append(f"run {run_id}: {imported}")
     for file in files:
         if file in damage:

@@ -67,7 +67,7 @@ def tar_of(path: Path, members: dict[str, bytes]) -> str:
         ("webdataset:/dev/zero", "/dev/zero is a device, not a file"),
         ("webdataset:/x{{0..99999999}}{{5..0}}.tar", "{{5..0}} counts down; write {{0..5}}"),
         ("webdataset:/x" + "{{0..1}}" * 300, "it names more than 100,000 shards"),
-        ("webdataset:/x" + "{{0..0}}" * 2000, "does not exist (1 shards are named)"),
+        ("webdataset:/x" + "{{0..0}}" * 2000, "does not exist (1 shard is named)"),
         ("webdataset:/x{{0..99999999999999999999999}}.tar", "does not exist"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_member_that_says_no_label_is_left_out(said: bytes, tmp_path: Path) ->
         found = open_spec(spec)
     assert (len(found.samples), found.notes[0]) == (
         2,
-        "1 samples have no image, or no .cls and no label in .json: left out",
+        "1 sample has no image, or no .cls and no label in .json: left out",
     )
 
 

@@ -17,12 +17,12 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from vitprof.datasets.own import readers
+from vitprof.datasets.own import kinds, readers
 from vitprof.datasets.own.look import look
 from vitprof.datasets.own.readers import open_spec
 from vitprof.datasets.own.registry import LookReport
 from vitprof.errors import ConfigError, JobStopped
-from vitprof.forms import module_of, stored
+from vitprof.forms import FORMS, form_of, is_installed, module_of, stored
 
 N, CLASSES = 24, 3
 STORED = ("memmap", "pt")
@@ -171,22 +171,32 @@ def pixels_of(image: bytes) -> bytes:
         ("folder:{}/gone", "gone does not exist"),
         ("folder:{}/flat", "has no folders, one for the images of each class"),
         ("folder:{}/e", "no image was found in it"),
-        ("folder:{}/t.csv", "is not a folder"),
+        ("folder:{0}/t.csv", "t.csv is a table: csv:{0}/t.csv"),
+        ("folder:{}/note.txt", "note.txt is not a folder"),
         ("folder:{}/f?label=x", "folder has no option label; it takes none"),
         ("csv:{}/t.csv?label=x", "it has no column 'x'; choose with label= one of path, label"),
-        ("csv:{}/b.parquet", "it cannot be read (UnicodeDecodeError"),
-        ("parquet:{}/t.csv", "it cannot be read (ArrowInvalid"),
-        ("hdf5:{}/t.csv", "it cannot be read (OSError"),
+        ("csv:{0}/b.parquet", "b.parquet is a Parquet file: parquet:{0}/b.parquet"),
+        ("parquet:{0}/t.csv", "t.csv is a table: csv:{0}/t.csv"),
+        ("parquet:{}/note.txt", "it cannot be read (ArrowInvalid"),
+        ("hdf5:{0}/t.csv", "t.csv is a table: csv:{0}/t.csv"),
+        ("hdf5:{}/note.txt", "it cannot be read (OSError"),
+        ("hdf5:{0}/f", "f is a folder of images: folder:{0}/f"),
+        ("csv:{0}/f", "f is a folder of images: folder:{0}/f"),
+        ("csv:{0}/x.h5", "x.h5 is an HDF5 file: hdf5:{0}/x.h5"),
+        ("folder:{0}/l", "l is an LMDB: lmdb:{0}/l"),
+        ("parquet:{0}/l/data.mdb", "data.mdb is an LMDB: lmdb:{0}/l/data.mdb"),
         ("hdf5:{}/x.h5?images=far&labels=Z", "far is in another file"),
         ("folder:memory://nothing", "has no folder for each class with images"),
         ("folder:nowhere://x", "it cannot be read (ValueError: Protocol not known"),
         ("csv:s3://bucket/t.csv", "csv is read from a disk of this machine"),
-        ("lmdb:{}/f", "LMDB cannot open it"),
+        ("lmdb:{0}/f", "f is a folder of images: folder:{0}/f"),
+        ("lmdb:{}/e", "LMDB cannot open it"),
         ("lmdb:{}/cut.mdb", "LMDB cannot open it (it is 9,000 bytes long, and its header says"),
-        ("memmap:{}/f", "it is no folder of samples that `convert` stored"),
+        ("memmap:{0}/f", "f is a folder of images: folder:{0}/f"),
+        ("memmap:{}/e", "it is no folder of samples that `convert` stored"),
         ("webdataset:{}/w-{{0..3}}.tar", "w-0.tar does not exist (4 shards are named)"),
         ("webdataset:{}/w-{{0..9999}}{{0..9999}}.tar", "names more than 100,000 shards"),
-        ("webdataset:{}/t.csv", "it cannot be read (ReadError"),
+        ("webdataset:{}/note.txt", "it cannot be read (ReadError"),
         ("{}/bad.py:floats", "the first: 0: ValueError: a sample is float32 (3, 4, 4)"),
         ("{}/bad.py:number", "number() returns int"),
         ("{}/bad.py:gone", "has no function gone"),
@@ -198,6 +208,7 @@ def pixels_of(image: bytes) -> bytes:
 def test_a_wrong_spec_is_one_line(spec: str, words: str, tmp_path: Path) -> None:
     made("csv", tmp_path), made("folder", tmp_path), made("bytes", tmp_path)
     (tmp_path / "e" / "cat").mkdir(parents=True)
+    (tmp_path / "note.txt").write_text("these are my images")
     made("lmdb", tmp_path)
     whole = (tmp_path / "l" / "data.mdb").read_bytes()
     (tmp_path / "cut.mdb").write_bytes(whole[:9000])
@@ -212,7 +223,47 @@ def test_a_wrong_spec_is_one_line(spec: str, words: str, tmp_path: Path) -> None
     )
     with pytest.raises(ConfigError) as caught:
         look("x", spec.format(tmp_path))
-    assert (words in str(caught.value), str(caught.value).count("\n")) == (True, 0), caught.value
+    said = str(caught.value)
+    assert (words.format(tmp_path) in said, said.count("\n")) == (True, 0), said
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "lmdb", "webdataset", "parquet", "folder", "csv", "hf"])
+def test_stored_samples_of_another_form_are_named(kind: str, tmp_path: Path) -> None:
+    stored_in("memmap", tmp_path)
+    top = tmp_path / "memmap"
+    with pytest.raises(ConfigError) as caught:
+        look("x", f"{kind}:{top}")
+    assert str(caught.value).endswith(f"{top} is a folder of stored samples (memmap): memmap:{top}")
+
+
+@pytest.mark.parametrize("kind", ["memmap", "webdataset"])
+def test_a_folder_of_what_another_kind_reads_is_named(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    made("hdf5", tmp_path / "in")
+    file = f"{tmp_path}/in/x.h5"
+    with pytest.raises(ConfigError) as caught:
+        look("x", f"{kind}:{tmp_path}/in")
+    assert str(caught.value).endswith(f"/in is a folder with x.h5 in it: hdf5:{file}")
+    assert kinds.held_in(file) == kinds.Held("an HDF5 file", "hdf5", file)
+
+
+def test_of_a_folder_that_a_page_may_not_read_its_kind_is_not_told(tmp_path: Path) -> None:
+    folder(tmp_path / "secret")
+    (tmp_path / "root").mkdir()
+    with pytest.raises(ConfigError) as caught:
+        look("x", f"hdf5:{tmp_path}/secret", allowed=[tmp_path / "root"])
+    assert "images" not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", [name for name in FORMS if is_installed(name)])
+def test_a_form_is_known_by_its_mark(form: str, tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    part.mkdir()
+    writer = module_of(form).Writer(part, ["0.bin"])
+    writer.add([b"abc"])
+    writer.finish()
+    writer.close()
+    assert form_of(part) == {"jpeg": "memmap"}.get(form, form)
 
 
 def odd(top: Path) -> LookReport:
@@ -365,6 +416,57 @@ def test_the_folder_above_that_of_the_classes_is_named_truly(tmp_path: Path) -> 
         f"name folder:{images}"
     )
     assert "of one class" not in "\n".join(look("x", f"folder:{images}").lines())
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "utf-16-be"])
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+def test_a_table_is_read_by_its_byte_order_mark(
+    encoding: str, delimiter: str, tmp_path: Path
+) -> None:
+    rows = [("path", "label"), *table(tmp_path / "flät")]
+    text = "\r\n".join(delimiter.join(map(str, row)) for row in rows)
+    if encoding == "utf-16-be":
+        text = f"\ufeff{text}"
+    written(tmp_path / "t.csv", text.encode(encoding))
+    seen = look("x", f"csv:{tmp_path}/t.csv")
+    assert (seen.own.n_train + seen.own.n_test, seen.own.classes) == (N, CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (
+            "path,label\na.jpg,1\n".encode("utf-16-le"),
+            "it is UTF-16LE without a byte order mark; "
+            "to convert it: iconv -f UTF-16LE -t UTF-8 '{0}/my t.csv' > '{0}/my t.utf8.csv'",
+        ),
+        (
+            "path,label\na.jpg,1\n".encode("utf-16-be"),
+            "it is UTF-16BE without a byte order mark; to convert it: iconv -f UTF-16BE",
+        ),
+        (
+            "path,label\nä.jpg,1\n".encode("latin-1"),
+            "it is not text in UTF-8; to convert it: iconv -f WINDOWS-1252 -t UTF-8 ",
+        ),
+        (
+            "path,label\na.jpg,1\n".encode("utf-16")[:-1],
+            "it begins as UTF-16 and does not go on so: it is damaged, or cut short",
+        ),
+        (
+            "path,label\na.jpg,1\n".encode("utf-32") + b"\xff\xff\xff\xff",
+            "it begins as UTF-32 and does not go on so",
+        ),
+    ],
+    ids=["le", "be", "latin", "cut", "utf-32"],
+)
+def test_a_table_in_another_encoding_says_what_to_type(
+    data: bytes, words: str, tmp_path: Path
+) -> None:
+    written(tmp_path / "my t.csv", data)
+    with pytest.raises(ConfigError) as caught:
+        look("x", f"csv:{tmp_path}/my t.csv")
+    said = str(caught.value)
+    assert (words.format(tmp_path) in said, said.count("\n")) == (True, 0), said
 
 
 def test_an_empty_table_says_what_is_in_a_table(tmp_path: Path) -> None:

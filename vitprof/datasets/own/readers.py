@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from vitprof import errors
-from vitprof.datasets.own import functions, image_files, specs
+from vitprof.datasets.own import functions, image_files, kinds, specs
 from vitprof.datasets.own.listing import Listing, listing_of
 from vitprof.datasets.own.specs import Spec, is_remote, wrong
 from vitprof.forms import FORMS, module_of, stored_set
@@ -88,6 +88,7 @@ def open_spec(
         raise wrong(text, f"it cannot be read ({errors.one_line(error)})") from error
     if not any(sample.train for sample in found.samples):
         found.close()
+        _ensure_kind(text, spec)
         why = "".join(f"; {note}" for note in found.notes)
         raise wrong(text, f"no image was found in it ({', '.join(sorted(SUFFIXES))}){why}")
     return found
@@ -100,4 +101,21 @@ def _opened(text: str, spec: Spec, gate: Gate) -> Listing:
     if is_a_path and not os.path.exists(spec.path):
         raise wrong(text, f"{spec.path} does not exist")
     _admit(spec, gate)
-    return _reader_of(spec)(text, spec, gate)
+    try:
+        return _reader_of(spec)(text, spec, gate)
+    except (MemoryError, NotAdmitted):
+        raise
+    except Exception as error:
+        # What there is says more than what a library of another kind stumbles over, or than that the
+        # library is missing.
+        _ensure_kind(text, spec, error)
+        raise
+
+
+def _ensure_kind(text: str, spec: Spec, error: Exception | None = None) -> None:
+    """Raises `ConfigError` where the path of `spec` holds what is of another kind."""
+    if spec.kind == "python" or is_remote(spec.path):
+        return
+    why = kinds.why_not(spec)
+    if why:
+        raise wrong(text, why) from error

@@ -316,7 +316,9 @@ def _random(facts: DatasetFacts) -> Iterator[str]:
         places = ", ".join(path or "all" for path in facts.random)
         yield f"Random: yes, {facts.n_random} of {facts.n_again} samples that were read twice differ, at {places}"
     else:
-        yield f"Random: no, {facts.n_again} samples that were read twice were the same"
+        were = "was" if facts.n_again == 1 else "were"
+        again = formats.count(facts.n_again, "sample")
+        yield f"Random: no, {again} that {were} read twice {were} the same"
     point = facts.storage_point
     if point is not None and point.first_random:
         total = _all_together(facts, point.value.bytes)
