@@ -104,6 +104,10 @@ SCRIPT = "-- python -c pass"
             "--vary decode_cache=ram: give NAME=VALUE,VALUE; names are workers",
         ),
         (
+            "tournament --in-place --vary in_order=off -- python train.py",
+            "--vary in_order=off: batches then come in another order than the sampler's, so the losses may",
+        ),
+        (
             "tournament --strategies workers --workers 0,2 --vary workers=0,2",
             "--workers 0,2: --vary workers= is given too; leave one out",
         ),

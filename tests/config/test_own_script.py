@@ -26,9 +26,9 @@ LOADER: dict[str, Any] = AS_IT_IS | MADE
 WITH_WORKERS = LOADER | {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": True}
 
 
-def script(*vary: str, loader: dict[str, Any] | None = None) -> OwnScript:
+def script(*vary: str, loader: dict[str, Any] | None = None, **more: Any) -> OwnScript:
     varied = tuple(read_varied(text, OF_A_SCRIPT) for text in vary)
-    return OwnScript(("python", "train.py"), "/work", varied, loader)
+    return OwnScript(("python", "train.py"), "/work", varied, loader, **more)
 
 
 def keys(made: OwnScript) -> list[str]:
@@ -84,6 +84,31 @@ def test_batches_are_packed_where_workers_hand_them_over() -> None:
         UNCHANGED,
         ("without workers pack has no meaning: left out",),
     )
+
+
+def test_another_order_of_batches_is_tried_where_somebody_asks_for_it() -> None:
+    with pytest.raises(ConfigError) as refused:
+        script("in_order=on,off")
+    assert (refused.value.field, refused.value.value) == ("vary", "in_order=off")
+    assert "the losses may differ: add --allow-other-order" in refused.value.allowed
+    assert keys(script("in_order=on", loader=WITH_WORKERS)) == ["unchanged"]
+    asked = {"allows_other_order": True}
+    made = script("in_order=on,off", loader=WITH_WORKERS, **asked)
+    assert keys(made) == ["unchanged", "in_order=off"]
+    off = one(made)
+    assert off.arguments == {"in_order": False}
+    assert off.remarks == (
+        "in_order=off gives batches as they are made, not in the sampler's order: the losses may differ",
+    )
+    assert own_key_in_words(off.key) == "batches as they are made"
+    assert code_line(made, off.key) == "DataLoader(..., in_order=False)"
+    assert own_script.is_out_of_order(off.key)
+    assert not own_script.is_out_of_order(UNCHANGED)
+    assert keys(script("in_order=off", loader=WITH_WORKERS | {"in_order": False}, **asked)) == [
+        "unchanged"
+    ]
+    (alone,) = settings_of(script("in_order=on,off", loader=LOADER, **asked))
+    assert alone.remarks == ("without workers in_order has no meaning: left out",)
 
 
 @pytest.mark.parametrize(

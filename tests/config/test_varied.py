@@ -85,6 +85,7 @@ def test_the_step_that_is_advised_fits() -> None:
         ("pin_memory=on,off", "pin_memory", (True, False)),
         ("start_method=fork,spawn", "start_method", ("fork", "spawn")),
         ("decode_cache=ram", "decode_cache", ("ram",)),
+        ("in_order=on,off", "in_order", (True, False)),
     ],
 )
 def test_name_and_values(text: str, name: str, values: tuple[Value, ...]) -> None:
@@ -105,6 +106,7 @@ def test_name_and_values(text: str, name: str, values: tuple[Value, ...]) -> Non
         ("pin_memory=yes", "yes is not possible; it is on or off"),
         ("start_method=thread", "it is one of fork, forkserver, spawn"),
         ("decode_cache=disk", "it is one of off, ram"),
+        ("in_order=no", "no is not possible; it is on or off"),
         ("pin_memory=on,on", "on is given twice"),
     ],
 )

@@ -1,5 +1,7 @@
 """More training scripts as people write them: how they make their loaders. Each returns what became of these."""
 
+import multiprocessing
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -64,6 +66,36 @@ def of_a_class() -> list[Any]:
     loader = Own(8, num_workers=1, prefetch_factor=3, persistent_workers=True, timeout=5)
     fit(loader, inputs=1)
     return arguments(loader)
+
+
+class Late(Dataset[tuple[Tensor]]):
+    """Its first sample is there once the last one has been read."""
+
+    def __init__(self) -> None:
+        self._has_last = multiprocessing.Event()
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[Tensor]:
+        if index == 0:
+            self._has_last.wait()
+        if index == 3:
+            self._has_last.set()
+        return (torch.full((1,), float(index)),)
+
+
+def as_they_came() -> list[float]:
+    """The samples of two workers, of which one waits for the other."""
+    came = []
+
+    def batches() -> Iterator[tuple[Tensor]]:
+        for (x,) in DataLoader(Late(), num_workers=2):
+            came.append(x.item())
+            yield (x,)
+
+    fit(batches(), inputs=1)
+    return came
 
 
 def own_batches() -> list[Any]:

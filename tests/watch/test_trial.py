@@ -97,6 +97,41 @@ def test_what_needs_workers_is_taken_away_with_them(host: Host) -> None:
     assert changed(host, "of_a_class", prefetch_factor=4)[0] == [1, 4, False, True, 2]
 
 
+def test_batches_come_as_they_are_made(host: Host) -> None:
+    came, told = changed(host, "as_they_came", in_order=False)
+    assert told["changed"]
+    assert came[0] == 1.0, "the first sample is late"
+    assert sorted(came) == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_an_argument_that_the_scripts_pytorch_lacks_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's `Signature` leaves it out without a word: the trial passed for one with it."""
+    told = tmp_path / "told"
+    monkeypatch.setenv("VITPROF_WATCH_TELL", str(told))
+    wanted: dict[str, Any] = {}
+    for _ in range(2):
+
+        class Older:
+            def __init__(self, dataset: Any, num_workers: int = 0) -> None:
+                self.dataset = dataset
+
+        module: Any = ModuleType("dataloader")
+        module.DataLoader = Older
+        module.IterableDataset = Mock
+        monkeypatch.setenv("VITPROF_WATCH_OVERRIDES", json.dumps(wanted))
+        override_arguments(module)
+        loader = module.DataLoader([1])
+        facts = made_of(loader)
+        wanted = {"place": facts["made_place"], "nth": None, "arguments": {"in_order": False}}
+        wanted["cache_bytes"] = None
+    assert (loader.dataset, facts["made_changed"]) == ([1], False)
+    (line,) = told.read_text().splitlines()
+    why = "its DataLoader takes no in_order, which came with PyTorch 2.6: the script's is "
+    assert json.loads(line) == ["problem", f"ValueError: {why}{torch.__version__}"]
+
+
 def test_batches_of_the_scripts_own_stay(host: Host) -> None:
     first = made(run(host, "own_batches", {}))
     assert first["own_batches"]

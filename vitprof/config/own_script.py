@@ -15,8 +15,9 @@ from typing import Any
 
 from vitprof.config import RunConfig, bounds
 from vitprof.config.varied import (
-    NEED_WORKERS,
+    OF_A_JOB,
     OF_A_SCRIPT,
+    OF_A_SCRIPT_NEED_WORKERS,
     STORAGE,
     Value,
     check_varied,
@@ -37,6 +38,7 @@ ARGUMENTS = {
     "persistent_workers": "persistent_workers",
     "start_method": "multiprocessing_context",
     "batch_size": "batch_size",
+    "in_order": "in_order",
 }
 """Setting -> PyTorch's name for it as an argument of DataLoader."""
 CALLS: dict[str, tuple[str, dict[str, str]]] = {
@@ -84,8 +86,8 @@ def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
     """
     loader = environment.get("watched") or {}
     changes: dict[str, Any] = {}
-    for setting, argument in ARGUMENTS.items():
-        changes[setting] = loader.get(argument)
+    for setting in OF_A_JOB:
+        changes[setting] = loader.get(ARGUMENTS[setting])
     changes["start_method"] = loader.get("start_method")
     changes["dataset"] = loader.get("dataset")
     changes["device"] = environment.get("device")
@@ -104,6 +106,8 @@ KEEP_SAMPLES = "keep the Dataset's samples in memory after their first reading"
 PACK = (
     "pack each batch into one tensor for each dtype, in collate_fn (docs/own-script-tournament.md)"
 )
+OUT_OF_ORDER = "in_order=off"
+"""Part of the key of a setting that gives batches in another order than the sampler's."""
 WORDS = {
     "workers=1": "1 worker",
     "workers": "{} workers",
@@ -115,6 +119,8 @@ WORDS = {
     "persistent_workers=off": "workers started each epoch",
     "decode_cache=ram": "samples kept in RAM",
     "pack=on": "packed",
+    "in_order=on": "in order",
+    OUT_OF_ORDER: "batches as they are made",
     STORAGE: "{}",
 }
 """Part of a trial's key, or its name alone -> words for it and its value."""
@@ -123,6 +129,11 @@ WORDS = {
 def is_own_key(key: str) -> bool:
     """Returns whether a trial's key is that of a setting of a user's own script."""
     return key.startswith(f"{OWN_SCRIPT}/")
+
+
+def is_out_of_order(key: str) -> bool:
+    """Returns whether a trial's key is that of a setting that changes the order of a script's batches."""
+    return is_own_key(key) and OUT_OF_ORDER in key.split("/")
 
 
 def own_key_in_words(key: str) -> str:
@@ -263,6 +274,8 @@ class OwnScript:
     """What the command names and nothing covers, in words."""
     conversion: Mapping[str, Any] | None = None
     """Samples that are stored in other forms, in each of which the script is run (`experiments.script_data.plans`)."""
+    allows_other_order: bool = False
+    """Whether the user asked for settings that change the order of batches, and with it the losses."""
 
     def __post_init__(self) -> None:
         is_command = bool(self.command) and all(isinstance(part, str) for part in self.command)
@@ -278,6 +291,9 @@ class OwnScript:
         if self.conversion is not None:
             can_be_varied += (STORAGE,)
         check_varied(self.vary, can_be_varied)
+        is_switch = isinstance(self.allows_other_order, bool)
+        _check("allows_other_order", is_switch, self.allows_other_order)
+        self._check_order()
         if not self.vary:
             raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
         n = math.prod(len(values) for _, values in self.vary)
@@ -285,6 +301,16 @@ class OwnScript:
             raise ConfigError(
                 "vary", n, f"that makes {n} settings; {bounds.MOST_TRIALS} are allowed"
             )
+
+    def _check_order(self) -> None:
+        """Raises `ConfigError` for a setting that changes the order of batches, unless that is allowed."""
+        for name, values in self.vary:
+            if name == "in_order" and False in values and not self.allows_other_order:
+                why = (
+                    "batches then come in another order than the sampler's, so the losses may differ: "
+                    "add --allow-other-order, or leave it out"
+                )
+                raise ConfigError("vary", OUT_OF_ORDER, why)
 
     @property
     def lasting(self) -> tuple[str, ...]:
@@ -349,7 +375,7 @@ def _setting(
     changes = {name: value for name, value in requested.items() if value != "off"}
     remarks = []
     if workers == 0:
-        useless = [name for name in (*NEED_WORKERS, "pack") if changes.pop(name, False)]
+        useless = _take_useless(changes)
         if useless:
             have = "has" if len(useless) == 1 else "have"
             remarks.append(f"without workers {' and '.join(useless)} {have} no meaning: left out")
@@ -357,6 +383,11 @@ def _setting(
         changes["persistent_workers"] = True
         remarks.append(
             "decode_cache=ram: persistent_workers is on, as samples are kept by the workers"
+        )
+    if changes.get("in_order") is False and _own_value("in_order", loader or {}):
+        remarks.append(
+            "in_order=off gives batches as they are made, not in the sampler's order: "
+            "the losses may differ"
         )
     if (loader or {}).get("may_pin") is False and changes.pop("pin_memory", None) is not None:
         remarks.append("without a GPU pin_memory has no effect: left out")
@@ -376,6 +407,20 @@ def _setting(
     key = "/".join([OWN_SCRIPT, *(f"{name}={written(value)}" for name, value in changes.items())])
     refused = _why_not(changes, loader, steps) if loader is not None else ""
     return OwnSetting(key, changes, arguments, tuple(remarks), refused)
+
+
+def _take_useless(changes: dict[str, Value]) -> list[str]:
+    """Removes what has no meaning without workers; returns the names of what would have changed something
+    with them.
+    """
+    useless = []
+    for name in OF_A_SCRIPT_NEED_WORKERS:
+        value = changes.pop(name, None)
+        # What PyTorch does unasked: batches come in order, and workers are not kept.
+        is_usual = value is True if name == "in_order" else value is False
+        if value is not None and not is_usual:
+            useless.append(name)
+    return useless
 
 
 def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int | None) -> str:
@@ -450,6 +495,8 @@ def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
         return "off"
     if name == "workers":
         return loader.get("num_workers")
+    if name == "in_order":
+        return loader.get(name, True)
     value = loader.get(name)
     if name == "prefetch_factor" and value is None:
         return DEFAULT_PREFETCH

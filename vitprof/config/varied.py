@@ -14,7 +14,7 @@ from vitprof.forms import FORMS
 
 Value = int | bool | str
 NUMBERS = ("workers", "prefetch_factor", "batch_size")
-SWITCHES = ("pin_memory", "persistent_workers")
+SWITCHES = ("pin_memory", "persistent_workers", "in_order")
 STORAGE = "storage"
 """What a plan to convert the samples varies (`vitprof.forms`)."""
 NAMED: dict[str, tuple[str, ...]] = {
@@ -35,10 +35,12 @@ OF_A_JOB = (
 """Settings that are varied for jobs of vitprof's own: fields of `RunConfig`."""
 OTHERS_OF_A_JOB = tuple(name for name in OF_A_JOB if name not in ("workers", "batch_size"))
 """Those of them that every tournament leaves to the strategies unless they are named."""
-OF_A_SCRIPT = (*OF_A_JOB, "decode_cache", "pack")
+OF_A_SCRIPT = (*OF_A_JOB, "decode_cache", "pack", "in_order")
 """Settings that are varied for a user's own script."""
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
 """Settings that mean nothing without workers."""
+OF_A_SCRIPT_NEED_WORKERS = (*NEED_WORKERS, "pack", "in_order")
+"""The same of `OF_A_SCRIPT`."""
 MOST_IN_RANGE = 100
 """Most numbers of a range. More are a slip of the pen, or need a step: nobody waits for so many runs."""
 RANGE = re.compile(

@@ -575,4 +575,7 @@ def _differs(watched: Mapping[str, Any], name: str, value: Any) -> bool:
     # None is PyTorch's own choice, which the loader then shows as a number
     if name == "prefetch_factor" and value is None:
         return False
+    # a fact only where it is off
+    if name == "in_order":
+        return bool(watched.get(name, True)) != value
     return name in watched and watched[name] != value

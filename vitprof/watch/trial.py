@@ -78,6 +78,7 @@ def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
             bound = signature.bind(self, *args, **kwargs)
             made = _noted(bound.arguments, dataloader, sys._getframe(1))
             if wanted and wanted["place"] == made["place"] and wanted["nth"] in (None, made["nth"]):
+                _check_taken(wanted["arguments"], signature)
                 _change(bound.arguments, wanted, made, dataloader)
                 args, kwargs = bound.args[1:], bound.kwargs
         except TypeError:  # the script's own mistake, which PyTorch will report
@@ -88,6 +89,20 @@ def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
         _made[self] = made
 
     kind.__init__ = begin_changed
+
+
+SINCE = {"in_order": "2.6"}
+"""Argument of the DataLoader -> the first PyTorch that takes it."""
+
+
+def _check_taken(arguments: Mapping[str, Any], signature: inspect.Signature) -> None:
+    """Raises `ValueError` for an argument that the script's PyTorch does not take."""
+    for name in arguments:
+        if name in signature.parameters:
+            continue
+        since = f", which came with PyTorch {SINCE[name]}" if name in SINCE else ""
+        version = getattr(sys.modules.get("torch"), "__version__", "an unknown one")
+        raise ValueError(f"its DataLoader takes no {name}{since}: the script's is {version}")
 
 
 def made_of(loader: Any) -> dict[str, Any]:

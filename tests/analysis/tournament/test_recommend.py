@@ -185,6 +185,16 @@ def test_what_a_reader_has_to_know_such_as_the_order_of_samples() -> None:
     assert "It shuffles blocks of neighbours only" in of(base, blocks).sentence
 
 
+def test_another_order_of_a_scripts_own_batches_is_said() -> None:
+    as_it_is = dataclasses.replace(entry("own", 1000), key="own-script/unchanged")
+    quick = dataclasses.replace(entry("own", 4000), key="own-script/workers=2/in_order=off")
+    board = leaderboard([as_it_is, quick], baseline=as_it_is.key, n_train=0)
+    found = recommend(board)
+    assert found is not None
+    assert found.key == quick.key
+    assert "Note the order: batches come as they are made, no longer in " in found.sentence
+
+
 def test_only_settings_with_the_page_cache_of_the_baseline() -> None:
     cold, warm = entry("base", 1000, page_cache="cold"), entry("a", 4000, page_cache="warm")
     slow = entry("b", 900, page_cache="cold")

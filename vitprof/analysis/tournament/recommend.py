@@ -13,6 +13,7 @@ from vitprof.analysis.tournament.entries import (
     setting_in_words,
 )
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.config import own_script
 
 FULL_SHUFFLE = "full"
 ORDER_WORDS = {"none": "does not shuffle", "block": "shuffles blocks of neighbours only"}
@@ -161,6 +162,7 @@ def _reasons(answer: _Answer) -> list[str]:
         *_order(answer.chosen, passed, answer.ranked),
         *_disturbed(answer.ranked),
         *_without_starts(answer.ranked),
+        *_batch_order(answer.chosen),
         *_losses(answer.chosen),
         *_samples(answer.chosen),
         *_another_batch_size(answer),
@@ -201,6 +203,14 @@ def _measured_faster(answer: _Answer) -> list[str]:
         return []
     its = _is(faster, "its", "their")
     return [f"{_listed(faster)} measured faster, but {its} runs differ too much"]
+
+
+def _batch_order(chosen: LeaderboardRow) -> list[str]:
+    """Returns what a setting does to the order of a user's own script's batches."""
+    if not own_script.is_out_of_order(chosen.key):
+        return []
+    comes = "batches come as they are made, no longer in the sampler's order"
+    return [f"Note the order: {comes}, so quick samples come before slow ones"]
 
 
 def _losses(chosen: LeaderboardRow) -> list[str]:

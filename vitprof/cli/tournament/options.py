@@ -50,6 +50,10 @@ ON_HELP = (
 )
 YES_HELP = "run and repeat your own script without asking, whatever it writes"
 IN_PLACE_HELP = "run your own script in its folder itself, where it overwrites its own files"
+OTHER_ORDER_HELP = (
+    "allow settings that give the script's batches in another order, so its losses may differ: "
+    "--vary in_order=off"
+)
 SLURM_HELP = "with --on slurm: an option of sbatch, such as partition=gpu or gpus-per-node=8"
 
 
@@ -90,6 +94,7 @@ VaryOfAScript = Annotated[list[str] | None, vary_option(varied.OF_A_SCRIPT)]
 Anyway = Annotated[bool, _option("Work", common.ANYWAY_HELP, "--anyway")]
 Yes = Annotated[bool, _option("Work", YES_HELP, "--yes")]
 InPlace = Annotated[bool, _option("Work", IN_PLACE_HELP, "--in-place")]
+AllowOtherOrder = Annotated[bool, _option("Tournament", OTHER_ORDER_HELP, "--allow-other-order")]
 On = Annotated[str, _option("Cluster", ON_HELP, metavar="ENGINE")]
 Nodes = Annotated[
     int | None,

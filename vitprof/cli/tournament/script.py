@@ -27,6 +27,7 @@ def script(
         typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False),
     ],
     vary: options.VaryOfAScript = None,
+    allow_other_order: options.AllowOtherOrder = False,
     steps: Annotated[
         int, terminal.number("steps", bounds.RUN_BOUNDS["steps"], STEPS_HELP)
     ] = options.TRIAL_STEPS,
@@ -67,7 +68,7 @@ def script(
         seconds=time,
         baseline=UNCHANGED,
         early_stop=early_stop,
-        script=_script(command, vary, in_place=in_place),
+        script=_script(command, vary, in_place=in_place, allows_other_order=allow_other_order),
     )
     with terminal.open_store() as store:
         tournament_id = planning.create_tournament(store, spec, terminal.name_to_keep(name))
@@ -75,7 +76,9 @@ def script(
         run_stored(store, tournament_id, how, ResultOutput(csv, as_json=as_json, markdown=markdown))
 
 
-def _script(command: list[str], vary: list[str], *, in_place: bool) -> OwnScript:
+def _script(
+    command: list[str], vary: list[str], *, in_place: bool, allows_other_order: bool
+) -> OwnScript:
     kept_by = Isolation(IN_PLACE) if in_place else isolation_of(os.getcwd(), command)
     varied = tuple(read_varied(text, OF_A_SCRIPT) for text in vary)
     kept = planning.keep_command(command)
@@ -87,4 +90,5 @@ def _script(command: list[str], vary: list[str], *, in_place: bool) -> OwnScript
         layered=kept_by.layered,
         links_out=kept_by.links_out,
         open_places=kept_by.open_places,
+        allows_other_order=allows_other_order,
     )
