@@ -111,6 +111,21 @@ def test_another_order_of_batches_is_tried_where_somebody_asks_for_it() -> None:
     assert alone.remarks == ("without workers in_order has no meaning: left out",)
 
 
+def test_how_workers_share_tensors() -> None:
+    loader = WITH_WORKERS | {"made_sharing_strategy": "file_descriptor"}
+    made = script("sharing_strategy=file_descriptor,file_system", loader=loader)
+    assert keys(made) == ["unchanged", "sharing_strategy=file_system"]
+    other = one(made)
+    assert (other.sharing_strategy, other.arguments) == ("file_system", {})
+    assert own_key_in_words(other.key) == "shared by file_system"
+    line = code_line(made, other.key)
+    assert line == (
+        '# call torch.multiprocessing.set_sharing_strategy("file_system") at the top of the script'
+    )
+    (alone,) = settings_of(script("sharing_strategy=file_system", loader=LOADER))
+    assert alone.remarks == ("without workers sharing_strategy has no meaning: left out",)
+
+
 @pytest.mark.parametrize(
     ("vary", "loader", "steps", "said"),
     [

@@ -107,6 +107,7 @@ def test_name_and_values(text: str, name: str, values: tuple[Value, ...]) -> Non
         ("start_method=thread", "it is one of fork, forkserver, spawn"),
         ("decode_cache=disk", "it is one of off, ram"),
         ("in_order=no", "no is not possible; it is on or off"),
+        ("sharing_strategy=shm", "it is one of file_descriptor, file_system"),
         ("pin_memory=on,on", "on is given twice"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing import get_sharing_strategy
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, TensorDataset
 
 from tests.watch.scripts import fit
@@ -96,6 +97,30 @@ def as_they_came() -> list[float]:
 
     fit(batches(), inputs=1)
     return came
+
+
+class FromWorker(Dataset[tuple[Tensor, str, int]]):
+    """Random samples, with what the worker that makes them says of itself."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[Tensor, str, int]:
+        return torch.rand(1), get_sharing_strategy(), torch.get_num_threads()
+
+
+def in_workers() -> list[Any]:
+    """By what its worker shares tensors, its threads, and the losses."""
+    torch.manual_seed(1)
+    said = []
+
+    def batches() -> Iterator[tuple[Tensor]]:
+        for x, strategies, threads in DataLoader(FromWorker(), batch_size=2, num_workers=1):
+            said.append([strategies[0], int(threads[0])])
+            yield (x,)
+
+    losses = fit(batches(), inputs=1)
+    return [*said[0], losses]
 
 
 def own_batches() -> list[Any]:

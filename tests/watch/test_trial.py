@@ -104,6 +104,22 @@ def test_batches_come_as_they_are_made(host: Host) -> None:
     assert sorted(came) == [0.0, 1.0, 2.0, 3.0]
 
 
+def set_in_workers(host: Host, **wanted: Any) -> tuple[list[Any], list[Any], dict[str, Any]]:
+    """What a script's worker says of itself, and its losses: as it is, and in a trial; the first one's facts."""
+    first = run(host, "in_workers", {})
+    facts = made(first)
+    where = {"place": facts["place"], "nth": None, "arguments": {}, "cache_bytes": None}
+    told = run(host, "in_workers", where | wanted)
+    assert (told.complaint, made(told)["changed"]) == ("", True)
+    return ast.literal_eval(first.returned), ast.literal_eval(told.returned), facts
+
+
+def test_workers_share_tensors_by_a_strategy(host: Host) -> None:
+    as_it_is, other, facts = set_in_workers(host, sharing_strategy="file_system")
+    assert facts["sharing_strategy"] == as_it_is[0] == "file_descriptor"
+    assert other == ["file_system", *as_it_is[1:]], "threads and losses stay"
+
+
 def test_an_argument_that_the_scripts_pytorch_lacks_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

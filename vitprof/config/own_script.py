@@ -106,6 +106,7 @@ KEEP_SAMPLES = "keep the Dataset's samples in memory after their first reading"
 PACK = (
     "pack each batch into one tensor for each dtype, in collate_fn (docs/own-script-tournament.md)"
 )
+SHARE_BY = 'call torch.multiprocessing.set_sharing_strategy("{}") at the top of the script'
 OUT_OF_ORDER = "in_order=off"
 """Part of the key of a setting that gives batches in another order than the sampler's."""
 WORDS = {
@@ -119,6 +120,7 @@ WORDS = {
     "persistent_workers=off": "workers started each epoch",
     "decode_cache=ram": "samples kept in RAM",
     "pack=on": "packed",
+    "sharing_strategy": "shared by {}",
     "in_order=on": "in order",
     OUT_OF_ORDER: "batches as they are made",
     STORAGE: "{}",
@@ -219,15 +221,23 @@ def code_line(script: OwnScript, key: str) -> str:
         line += f"  # {call} does not take {' and '.join(missing)}"
     elif "lightning" in str(loader.get("framework")):
         line += "  # in the LightningDataModule, or wherever train_dataloader() is"
-    more = []
-    if setting.keeps_samples:
-        more.append(KEEP_SAMPLES)
-    if setting.packs:
-        more.append(PACK)
+    more = _besides_arguments(setting)
     if not more:
         return line
     words = " and ".join(more)
     return f"{line}  # and {words}" if line else f"# {words}"
+
+
+def _besides_arguments(setting: OwnSetting) -> list[str]:
+    """Returns what to do in a script for a setting, besides the arguments of its DataLoader."""
+    to_do = []
+    if setting.keeps_samples:
+        to_do.append(KEEP_SAMPLES)
+    if setting.packs:
+        to_do.append(PACK)
+    if setting.sharing_strategy is not None:
+        to_do.append(SHARE_BY.format(setting.sharing_strategy))
+    return to_do
 
 
 KEPT_IN_RAM = "memory"
@@ -347,6 +357,12 @@ class OwnSetting:
     def packs(self) -> bool:
         """Returns whether batches cross from workers packed."""
         return self.changes.get("pack") == "on"
+
+    @property
+    def sharing_strategy(self) -> str | None:
+        """Returns by which strategy of PyTorch's tensors cross from workers; None for the script's own."""
+        strategy = self.changes.get("sharing_strategy")
+        return None if strategy is None else str(strategy)
 
 
 def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting, ...]:
@@ -497,6 +513,8 @@ def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
         return loader.get("num_workers")
     if name == "in_order":
         return loader.get(name, True)
+    if name == "sharing_strategy":
+        return loader.get("made_sharing_strategy")
     value = loader.get(name)
     if name == "prefetch_factor" and value is None:
         return DEFAULT_PREFETCH

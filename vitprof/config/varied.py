@@ -21,6 +21,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "start_method": CHOICES["start_method"],
     "decode_cache": ("off", "ram"),
     "pack": ("off", "on"),
+    "sharing_strategy": ("file_descriptor", "file_system"),
     STORAGE: tuple(FORMS),
 }
 """Settings whose values have names -> these."""
@@ -35,11 +36,11 @@ OF_A_JOB = (
 """Settings that are varied for jobs of vitprof's own: fields of `RunConfig`."""
 OTHERS_OF_A_JOB = tuple(name for name in OF_A_JOB if name not in ("workers", "batch_size"))
 """Those of them that every tournament leaves to the strategies unless they are named."""
-OF_A_SCRIPT = (*OF_A_JOB, "decode_cache", "pack", "in_order")
+OF_A_SCRIPT = (*OF_A_JOB, "decode_cache", "pack", "in_order", "sharing_strategy")
 """Settings that are varied for a user's own script."""
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
 """Settings that mean nothing without workers."""
-OF_A_SCRIPT_NEED_WORKERS = (*NEED_WORKERS, "pack", "in_order")
+OF_A_SCRIPT_NEED_WORKERS = (*NEED_WORKERS, "pack", "in_order", "sharing_strategy")
 """The same of `OF_A_SCRIPT`."""
 MOST_IN_RANGE = 100
 """Most numbers of a range. More are a slip of the pen, or need a step: nobody waits for so many runs."""

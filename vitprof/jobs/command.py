@@ -307,6 +307,8 @@ class TrialCommand:
     """Memory for samples that are kept after they were first read; None: they are not kept."""
     packs: bool = False
     """Whether batches cross from workers packed (`vitprof.watch.packing`)."""
+    sharing_strategy: str | None = None
+    """PyTorch's strategy by which tensors cross from workers; None: the script's own."""
     stored: Mapping[str, Any] | None = None
     """The samples that its dataset is replaced by (`experiments.script_data.plans.stored_as`); None: it is not."""
     remarks: tuple[str, ...] = ()
@@ -324,7 +326,8 @@ class TrialCommand:
     @property
     def changes(self) -> bool:
         """Returns whether the trial changes the script's loader."""
-        has_others = self.cache_bytes is not None or self.stored is not None
+        others = (self.cache_bytes, self.stored, self.sharing_strategy)
+        has_others = any(other is not None for other in others)
         return bool(self.arguments) or self.packs or has_others
 
     @property
@@ -338,6 +341,7 @@ class TrialCommand:
                 "arguments": self.arguments,
                 "cache_bytes": self.cache_bytes,
                 "packs": self.packs,
+                "sharing_strategy": self.sharing_strategy,
                 "stored": self.stored,
             }
         return {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(overrides)}

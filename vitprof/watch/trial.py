@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from vitprof.watch import packing
+from vitprof.watch import packing, worker_setup
 from vitprof.watch.patching import (
     OPENED_UNDER,
     READ_AGAIN,
@@ -38,6 +38,8 @@ DELETES = ("os.remove", "os.rmdir", "os.rename", "shutil.rmtree")
 DELETED = " (deleted)"
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _made = ByIdentity[dict[str, Any]]()
+_set_up = ByIdentity[worker_setup.InWorkers]()
+"""What is set in the workers of the loaders that are changed."""
 _counts: Counter[str] = Counter()
 
 
@@ -56,8 +58,8 @@ def override_arguments(dataloader: ModuleType) -> None:
     """Patches the DataLoader to note where each one is made, and to change the arguments of the train loader.
 
     `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one), "arguments",
-    "cache_bytes" (null: samples are not kept), "packs" (`packing`) and "stored" (`StoredSamples`; null: the dataset's
-    own samples).
+    "cache_bytes" (null: samples are not kept), "packs" (`packing`), "sharing_strategy" (`worker_setup`; null: the
+    script's own) and "stored" (`StoredSamples`; null: the dataset's own samples).
     """
     wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
     _put_in(dataloader.DataLoader, wanted, dataloader)
@@ -65,6 +67,10 @@ def override_arguments(dataloader: ModuleType) -> None:
     if wanted.get("packs"):
         packing.unpack_batches(dataloader)
         when_imported(STATEFUL, packing.unpack_batches)
+    if any(wanted.get(name) is not None for name in worker_setup.NAMES):
+        set_up = functools.partial(worker_setup.set_up_workers, of=_set_up.get)
+        set_up(dataloader)
+        when_imported(STATEFUL, set_up)
 
 
 def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
@@ -74,11 +80,13 @@ def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
     @functools.wraps(begin)
     def begin_changed(self: Any, *args: Any, **kwargs: Any) -> None:
         made: dict[str, Any] = {}
+        in_workers = None
         try:
             bound = signature.bind(self, *args, **kwargs)
             made = _noted(bound.arguments, dataloader, sys._getframe(1))
             if wanted and wanted["place"] == made["place"] and wanted["nth"] in (None, made["nth"]):
                 _check_taken(wanted["arguments"], signature)
+                in_workers = worker_setup.in_workers(wanted)
                 _change(bound.arguments, wanted, made, dataloader)
                 args, kwargs = bound.args[1:], bound.kwargs
         except TypeError:  # the script's own mistake, which PyTorch will report
@@ -87,6 +95,8 @@ def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
             emit("problem", f"{type(error).__name__}: {error}")
         begin(self, *args, **kwargs)
         _made[self] = made
+        if in_workers is not None and made["changed"]:
+            _set_up[self] = in_workers
 
     kind.__init__ = begin_changed
 
@@ -110,15 +120,16 @@ def made_of(loader: Any) -> dict[str, Any]:
 
     "place": a hash of the lines of code that led to it, its dataset and its sampler; "where": the script's own line;
     "by_script": whether that line made it, not a framework; "nth": its number among those made there; "alone": whether
-    it is the only one so far; "changed": whether its arguments were changed; "given": the names of the arguments that
-    the script passed, separated by spaces; "own_batches": whether the script makes its batches itself; "iterable":
-    whether it is an IterableDataset's.
+    it is the only one so far; "sharing_strategy": the process's now; "changed": whether its arguments were changed;
+    "given": the names of the arguments that the script passed, separated by spaces; "own_batches": whether the script
+    makes its batches itself; "iterable": whether it is an IterableDataset's.
     """
     made = _made.get(loader)
     if not made:
         return {}
     return {f"made_{name}": value for name, value in made.items()} | {
-        "made_alone": _counts[made["place"]] == 1
+        "made_alone": _counts[made["place"]] == 1,
+        "made_sharing_strategy": worker_setup.sharing_strategy(),
     }
 
 

@@ -308,6 +308,7 @@ def start_trial(
         nth=None if loader.get("made_alone", True) else loader.get("made_nth"),
         cache_bytes=cache_bytes,
         packs=setting.packs,
+        sharing_strategy=setting.sharing_strategy,
         stored=stored,
         remarks=setting.remarks,
         lists_changes=changes is not None,

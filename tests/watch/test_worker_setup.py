@@ -1,0 +1,89 @@
+"""What a trial sets in workers: after the script's own `worker_init_fn`, and without a random number."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import dataloader as dataloader_module
+
+from vitprof.watch import worker_setup
+from vitprof.watch.worker_setup import InWorkers, WorkerSetup, in_workers
+
+SEEN: list[str] = []
+
+
+class Drawn(Dataset[tuple[Tensor, list[str]]]):
+    """Random samples, with what has been called in their worker."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[Tensor, list[str]]:
+        return torch.rand(3), list(SEEN)
+
+
+def own_init(worker: int) -> None:
+    SEEN.append(f"own of {worker}")
+
+
+def as_list(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def a_loader() -> DataLoader[Any]:
+    return DataLoader(
+        Drawn(),
+        batch_size=2,
+        num_workers=1,
+        collate_fn=as_list,
+        worker_init_fn=own_init,
+        generator=torch.Generator().manual_seed(3),
+    )
+
+
+class Noting(InWorkers):
+    def set(self) -> None:
+        SEEN.append("set")
+
+
+@pytest.fixture
+def changed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The loaders whose workers are set up."""
+    found: list[Any] = []
+    kind = dataloader_module._MultiProcessingDataLoaderIter
+    monkeypatch.setattr(kind, "__init__", kind.__init__)
+    worker_setup.set_up_workers(
+        dataloader_module, lambda loader: Noting() if loader in found else None
+    )
+    return found
+
+
+def test_after_the_scripts_own_and_without_a_random_number(changed: list[Any]) -> None:
+    plain = list(a_loader())
+    loader = a_loader()
+    changed.append(loader)
+    found = list(loader)
+    assert loader.worker_init_fn is own_init
+    for batch, of_plain in zip(found, plain, strict=True):
+        for (x, seen), (as_ever, seen_before) in zip(batch, of_plain, strict=True):
+            assert torch.equal(x, as_ever)
+            assert (seen, seen_before) == (["own of 0", "set"], ["own of 0"])
+
+
+def test_workers_that_are_not_forked_get_it() -> None:
+    made = WorkerSetup(own_init, InWorkers("file_system"))
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_a_strategy_that_this_system_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_workers({}) is None
+    assert in_workers({"sharing_strategy": None}) is None
+    assert in_workers({"sharing_strategy": "file_system"}) == InWorkers("file_system")
+    monkeypatch.setattr(torch.multiprocessing, "_all_sharing_strategies", {"file_system"})
+    with pytest.raises(ValueError, match="no sharing_strategy file_descriptor: it has file_system"):
+        in_workers({"sharing_strategy": "file_descriptor"})

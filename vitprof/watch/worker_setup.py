@@ -1,0 +1,108 @@
+"""What a trial sets in the workers of the train loader: by which strategy tensors are shared.
+
+It is put in as an iterator of the loader is made, not as the loader is. In between frameworks look at its
+`worker_init_fn`, and leave out their own where there is one: Lightning's, which seeds, would change what is
+drawn.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from vitprof.watch.packing import ITERATOR
+
+NAMES = ("sharing_strategy",)
+"""What is set in workers, as a trial is told of it (`trial.override_arguments`)."""
+
+
+@dataclass(frozen=True)
+class InWorkers:
+    """What is set in each worker of a loader."""
+
+    sharing_strategy: str | None = None
+    """One of `torch.multiprocessing.get_all_sharing_strategies()`; None: as it is."""
+
+    def set(self) -> None:
+        """Sets it in this process, a worker."""
+        if self.sharing_strategy is not None:
+            share_by(self.sharing_strategy)
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """A `worker_init_fn`: the script's own one, and then what a trial sets. It draws no random numbers."""
+
+    own: Callable[[int], Any] | None
+    in_workers: InWorkers
+
+    def __call__(self, worker: int) -> None:
+        if self.own is not None:
+            self.own(worker)
+        self.in_workers.set()
+
+
+def in_workers(wanted: Mapping[str, Any]) -> InWorkers | None:
+    """Returns what a trial sets in workers, by `NAMES`; None for nothing.
+
+    Raises `ValueError` for what this system does not have.
+    """
+    strategy = wanted.get("sharing_strategy")
+    if strategy is None:
+        return None
+    import torch.multiprocessing
+
+    strategies = torch.multiprocessing.get_all_sharing_strategies()
+    if strategy not in strategies:
+        has = ", ".join(sorted(strategies))
+        raise ValueError(f"this system has no sharing_strategy {strategy}: it has {has}")
+    return InWorkers(strategy)
+
+
+def share_by(strategy: str) -> None:
+    """Sets the strategy by which this process shares tensors with others."""
+    import torch.multiprocessing
+
+    torch.multiprocessing.set_sharing_strategy(strategy)
+
+
+def sharing_strategy() -> str | None:
+    """Returns the strategy by which this process shares tensors; None where that is not known."""
+    module = sys.modules.get("torch.multiprocessing")
+    return None if module is None else str(module.get_sharing_strategy())
+
+
+def set_up_workers(dataloader: ModuleType, of: Callable[[Any], InWorkers | None]) -> None:
+    """Patches the iterators with workers of a module to set up the workers of some loaders.
+
+    `of`: returns what is set in a loader's workers; None for nothing.
+    """
+    for name, kind in vars(dataloader).items():
+        if name.endswith(ITERATOR) and "__init__" in vars(kind):
+            kind.__init__ = _begin_set_up(kind.__init__, of)
+
+
+def _begin_set_up(
+    begin: Callable[..., None], of: Callable[[Any], InWorkers | None]
+) -> Callable[..., None]:
+    @functools.wraps(begin)
+    def begin_set_up(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        wanted = of(loader)
+        if wanted is None:
+            begin(self, loader, *args, **kwargs)
+            return
+        if wanted.sharing_strategy is not None:
+            # As the line would that a user writes; forked workers have it from here.
+            share_by(wanted.sharing_strategy)
+        own = loader.worker_init_fn
+        loader.worker_init_fn = WorkerSetup(own, wanted)
+        try:
+            begin(self, loader, *args, **kwargs)
+        finally:
+            loader.worker_init_fn = own
+
+    return begin_set_up
