@@ -126,6 +126,37 @@ def test_how_workers_share_tensors() -> None:
     assert alone.remarks == ("without workers sharing_strategy has no meaning: left out",)
 
 
+def test_threads_of_workers() -> None:
+    made = script("worker_threads=1..4:x2", loader=WITH_WORKERS | {"made_worker_threads": 1})
+    assert keys(made) == ["unchanged", "worker_threads=2", "worker_threads=4"]
+    two = settings_of(made)[1]
+    assert (two.worker_threads, two.arguments, two.refused) == (2, {}, "")
+    assert own_key_in_words(two.key) == "2 threads in each worker"
+    assert code_line(made, two.key).startswith("# call torch.set_num_threads(2) and, if it is used")
+    assert keys(script("worker_threads=1", loader=WITH_WORKERS)) == ["unchanged", "worker_threads=1"]
+    (alone,) = settings_of(script("worker_threads=2", loader=LOADER))
+    assert alone.remarks == ("without workers worker_threads has no meaning: left out",)
+
+
+@pytest.mark.parametrize(
+    ("vary", "forks", "is_refused"),
+    [
+        (("worker_threads=2",), True, True),
+        (("worker_threads=1",), True, False),
+        (("worker_threads=2",), False, False),
+        (("worker_threads=2", "start_method=fork"), False, True),
+        (("worker_threads=2", "start_method=forkserver"), True, False),
+    ],
+)
+def test_forked_workers_have_one_thread(
+    vary: tuple[str, ...], forks: bool, is_refused: bool
+) -> None:
+    """With two a forked worker never gave a batch, where the script had computed on two before."""
+    refused = one(script(*vary, loader=WITH_WORKERS | {"made_forks": forks})).refused
+    assert refused.startswith("its workers are forked") == is_refused
+    assert bool(refused) == is_refused
+
+
 @pytest.mark.parametrize(
     ("vary", "loader", "steps", "said"),
     [

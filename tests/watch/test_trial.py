@@ -120,6 +120,13 @@ def test_workers_share_tensors_by_a_strategy(host: Host) -> None:
     assert other == ["file_system", *as_it_is[1:]], "threads and losses stay"
 
 
+def test_workers_compute_on_more_threads(host: Host) -> None:
+    as_it_is, other, facts = set_in_workers(host, worker_threads=2)
+    assert facts["worker_threads"] == 1
+    assert as_it_is[1] == 1
+    assert other == [as_it_is[0], 2, as_it_is[2]], "losses stay"
+
+
 def test_an_argument_that_the_scripts_pytorch_lacks_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
+import sys
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -76,8 +80,45 @@ def test_after_the_scripts_own_and_without_a_random_number(changed: list[Any]) -
 
 
 def test_workers_that_are_not_forked_get_it() -> None:
-    made = WorkerSetup(own_init, InWorkers("file_system"))
+    made = WorkerSetup(own_init, InWorkers("file_system", 2))
     assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_opencv_gets_the_same_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[int] = []
+    cv2 = SimpleNamespace(getNumThreads=lambda: 8, setNumThreads=set_to.append)
+    monkeypatch.setitem(sys.modules, "cv2", cv2)
+    before = torch.get_num_threads()
+    worker_setup.set_threads(2)
+    found = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert (found, set_to) == (2, [2])
+
+
+def test_threads_of_opencv_that_a_fork_has_left_behind_are_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """OpenCV waits for ever to end them: so did the trial."""
+    has_ended = threading.Event()
+    cv2 = SimpleNamespace(getNumThreads=lambda: -1, setNumThreads=lambda _: has_ended.wait())
+    monkeypatch.setitem(sys.modules, "cv2", cv2)
+    monkeypatch.setattr(worker_setup, "LIMIT_S", 0.01)
+    with pytest.raises(RuntimeError, match="used them before its workers were forked"):
+        worker_setup.set_threads(torch.get_num_threads())
+    has_ended.set()
+
+
+def test_what_workers_are_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "cv2", raising=False)
+    assert worker_setup.facts_of(a_loader())["worker_threads"] is None
+    plain = DataLoader(Drawn(), num_workers=1)
+    assert worker_setup.facts_of(plain)["worker_threads"] == 1
+    monkeypatch.setitem(sys.modules, "cv2", SimpleNamespace())
+    assert worker_setup.facts_of(plain)["worker_threads"] is None
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        loader = DataLoader(Drawn(), num_workers=1, multiprocessing_context=context)
+        assert worker_setup.facts_of(loader)["forks"] == (method == "fork")
 
 
 def test_a_strategy_that_this_system_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

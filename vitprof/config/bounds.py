@@ -58,6 +58,8 @@ RUN_BOUNDS: dict[str, Bounds] = {
     "telemetry_hz": Bounds(0.01, 50, whole=False),
 }
 """Field of `RunConfig` -> bounds, for every field that is a number."""
+WORKER_THREADS = Bounds(1, 512)
+"""Threads of an operation in a worker of a user's own script."""
 
 DEVICE_BOUNDS: dict[str, Bounds] = {
     "cuda": Bounds(0, 999),

@@ -107,6 +107,9 @@ PACK = (
     "pack each batch into one tensor for each dtype, in collate_fn (docs/own-script-tournament.md)"
 )
 SHARE_BY = 'call torch.multiprocessing.set_sharing_strategy("{}") at the top of the script'
+SET_THREADS = (
+    "call torch.set_num_threads({0}) and, if it is used, cv2.setNumThreads({0}) in worker_init_fn"
+)
 OUT_OF_ORDER = "in_order=off"
 """Part of the key of a setting that gives batches in another order than the sampler's."""
 WORDS = {
@@ -121,6 +124,8 @@ WORDS = {
     "decode_cache=ram": "samples kept in RAM",
     "pack=on": "packed",
     "sharing_strategy": "shared by {}",
+    "worker_threads=1": "1 thread in each worker",
+    "worker_threads": "{} threads in each worker",
     "in_order=on": "in order",
     OUT_OF_ORDER: "batches as they are made",
     STORAGE: "{}",
@@ -237,6 +242,8 @@ def _besides_arguments(setting: OwnSetting) -> list[str]:
         to_do.append(PACK)
     if setting.sharing_strategy is not None:
         to_do.append(SHARE_BY.format(setting.sharing_strategy))
+    if setting.worker_threads is not None:
+        to_do.append(SET_THREADS.format(setting.worker_threads))
     return to_do
 
 
@@ -364,6 +371,12 @@ class OwnSetting:
         strategy = self.changes.get("sharing_strategy")
         return None if strategy is None else str(strategy)
 
+    @property
+    def worker_threads(self) -> int | None:
+        """Returns the threads of an operation in a worker; None for the script's own number."""
+        threads = self.changes.get("worker_threads")
+        return None if threads is None else int(threads)
+
 
 def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting, ...]:
     """Returns the settings of a script, each once: first the script as it is, then every combination of
@@ -446,7 +459,7 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
     if changes.get("persistent_workers") and loader.get("iterators_at_once"):
         why = "several iterators of its loader are open at once, as of zip(loader, loader)"
         return f"{why}: with persistent workers they would be one, and share its batches"
-    why = why_not_divided(changes, loader, steps)
+    why = _why_no_threads(changes, loader) or why_not_divided(changes, loader, steps)
     if why or changes.get("decode_cache") != "ram":
         return why
     if loader.get("made_iterable"):
@@ -464,6 +477,23 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
             f"one fills the cache; give --steps {2 * epoch_steps} or more"
         )
     return ""
+
+
+def _why_no_threads(changes: Mapping[str, Value], loader: Mapping[str, Any]) -> str:
+    """Returns why workers cannot have so many threads; "" if they can.
+
+    GNU's OpenMP keeps its threads for the next operation, and a forked process has none of them: its first
+    operation on several threads waited for ever. OpenCV's do the same.
+    """
+    threads = changes.get("worker_threads")
+    method = changes.get("start_method")
+    is_forked = method == "fork" if method else bool(loader.get("made_forks"))
+    if not is_forked or not isinstance(threads, int) or threads < 2:
+        return ""
+    return (
+        "its workers are forked, and an operation on more than 1 thread may wait in them for threads that the "
+        "script has used before; give --vary start_method=forkserver or spawn with it"
+    )
 
 
 def why_not_divided(
@@ -513,8 +543,8 @@ def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
         return loader.get("num_workers")
     if name == "in_order":
         return loader.get(name, True)
-    if name == "sharing_strategy":
-        return loader.get("made_sharing_strategy")
+    if name in ("sharing_strategy", "worker_threads"):
+        return loader.get(f"made_{name}")
     value = loader.get(name)
     if name == "prefetch_factor" and value is None:
         return DEFAULT_PREFETCH

@@ -13,7 +13,13 @@ from vitprof.errors import ConfigError
 from vitprof.forms import FORMS
 
 Value = int | bool | str
-NUMBERS = ("workers", "prefetch_factor", "batch_size")
+NUMBERS: dict[str, bounds.Bounds] = {
+    "workers": bounds.RUN_BOUNDS["workers"],
+    "prefetch_factor": bounds.RUN_BOUNDS["prefetch_factor"],
+    "batch_size": bounds.RUN_BOUNDS["batch_size"],
+    "worker_threads": bounds.WORKER_THREADS,
+}
+"""Settings whose values are numbers -> bounds."""
 SWITCHES = ("pin_memory", "persistent_workers", "in_order")
 STORAGE = "storage"
 """What a plan to convert the samples varies (`vitprof.forms`)."""
@@ -36,11 +42,24 @@ OF_A_JOB = (
 """Settings that are varied for jobs of vitprof's own: fields of `RunConfig`."""
 OTHERS_OF_A_JOB = tuple(name for name in OF_A_JOB if name not in ("workers", "batch_size"))
 """Those of them that every tournament leaves to the strategies unless they are named."""
-OF_A_SCRIPT = (*OF_A_JOB, "decode_cache", "pack", "in_order", "sharing_strategy")
+OF_A_SCRIPT = (
+    *OF_A_JOB,
+    "decode_cache",
+    "pack",
+    "in_order",
+    "sharing_strategy",
+    "worker_threads",
+)
 """Settings that are varied for a user's own script."""
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
 """Settings that mean nothing without workers."""
-OF_A_SCRIPT_NEED_WORKERS = (*NEED_WORKERS, "pack", "in_order", "sharing_strategy")
+OF_A_SCRIPT_NEED_WORKERS = (
+    *NEED_WORKERS,
+    "pack",
+    "in_order",
+    "sharing_strategy",
+    "worker_threads",
+)
 """The same of `OF_A_SCRIPT`."""
 MOST_IN_RANGE = 100
 """Most numbers of a range. More are a slip of the pen, or need a step: nobody waits for so many runs."""
@@ -64,7 +83,7 @@ def read_varied(text: str, names: Sequence[str]) -> tuple[str, tuple[Value, ...]
         raise ConfigError("vary", text, f"give values, such as {name}={_example(name)}")
     try:
         if name in NUMBERS:
-            return name, read_numbers(values, bounds.RUN_BOUNDS[name])
+            return name, read_numbers(values, NUMBERS[name])
         parts = _parts(values)
         _check_each_once(parts)
         return name, tuple(_read_name(name, value) for value in parts)
@@ -221,6 +240,6 @@ def _is_value(name: str, value: object) -> bool:
         return isinstance(value, bool)
     if name not in NUMBERS:
         return value in NAMED[name]
-    allowed = bounds.RUN_BOUNDS[name]
+    allowed = NUMBERS[name]
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return is_whole and allowed.least <= value <= allowed.most  # type: ignore[operator]

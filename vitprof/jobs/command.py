@@ -309,6 +309,8 @@ class TrialCommand:
     """Whether batches cross from workers packed (`vitprof.watch.packing`)."""
     sharing_strategy: str | None = None
     """PyTorch's strategy by which tensors cross from workers; None: the script's own."""
+    worker_threads: int | None = None
+    """Threads of an operation in a worker; None: the script's own number."""
     stored: Mapping[str, Any] | None = None
     """The samples that its dataset is replaced by (`experiments.script_data.plans.stored_as`); None: it is not."""
     remarks: tuple[str, ...] = ()
@@ -326,7 +328,7 @@ class TrialCommand:
     @property
     def changes(self) -> bool:
         """Returns whether the trial changes the script's loader."""
-        others = (self.cache_bytes, self.stored, self.sharing_strategy)
+        others = (self.cache_bytes, self.stored, self.sharing_strategy, self.worker_threads)
         has_others = any(other is not None for other in others)
         return bool(self.arguments) or self.packs or has_others
 
@@ -342,6 +344,7 @@ class TrialCommand:
                 "cache_bytes": self.cache_bytes,
                 "packs": self.packs,
                 "sharing_strategy": self.sharing_strategy,
+                "worker_threads": self.worker_threads,
                 "stored": self.stored,
             }
         return {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(overrides)}

@@ -58,8 +58,8 @@ def override_arguments(dataloader: ModuleType) -> None:
     """Patches the DataLoader to note where each one is made, and to change the arguments of the train loader.
 
     `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one), "arguments",
-    "cache_bytes" (null: samples are not kept), "packs" (`packing`), "sharing_strategy" (`worker_setup`; null: the
-    script's own) and "stored" (`StoredSamples`; null: the dataset's own samples).
+    "cache_bytes" (null: samples are not kept), "packs" (`packing`), "sharing_strategy" and "worker_threads"
+    (`worker_setup`; null: the script's own) and "stored" (`StoredSamples`; null: the dataset's own samples).
     """
     wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
     _put_in(dataloader.DataLoader, wanted, dataloader)
@@ -120,7 +120,8 @@ def made_of(loader: Any) -> dict[str, Any]:
 
     "place": a hash of the lines of code that led to it, its dataset and its sampler; "where": the script's own line;
     "by_script": whether that line made it, not a framework; "nth": its number among those made there; "alone": whether
-    it is the only one so far; "sharing_strategy": the process's now; "changed": whether its arguments were changed;
+    it is the only one so far; "sharing_strategy", "worker_threads", "forks": see `worker_setup.facts_of`; "changed":
+    whether its arguments were changed;
     "given": the names of the arguments that the script passed, separated by spaces; "own_batches": whether the script
     makes its batches itself; "iterable": whether it is an IterableDataset's.
     """
@@ -129,7 +130,7 @@ def made_of(loader: Any) -> dict[str, Any]:
         return {}
     return {f"made_{name}": value for name, value in made.items()} | {
         "made_alone": _counts[made["place"]] == 1,
-        "made_sharing_strategy": worker_setup.sharing_strategy(),
+        **{f"made_{name}": value for name, value in worker_setup.facts_of(loader).items()},
     }
 
 

@@ -309,6 +309,7 @@ def start_trial(
         cache_bytes=cache_bytes,
         packs=setting.packs,
         sharing_strategy=setting.sharing_strategy,
+        worker_threads=setting.worker_threads,
         stored=stored,
         remarks=setting.remarks,
         lists_changes=changes is not None,
