@@ -111,6 +111,19 @@ def test_another_order_of_batches_is_tried_where_somebody_asks_for_it() -> None:
     assert alone.remarks == ("without workers in_order has no meaning: left out",)
 
 
+def test_floats_cross_as_uint8_where_workers_hand_them_over() -> None:
+    made = script("uint8=off,on", "pack=on", loader=WITH_WORKERS)
+    assert keys(made) == ["unchanged", "pack=on", "pack=on/uint8=on"]
+    both = one(made)
+    assert (both.packs, both.as_uint8, both.arguments) == (True, True, {})
+    assert own_key_in_words(both.key) == "packed, as uint8"
+    line = code_line(made, both.key)
+    assert line.startswith("# pack each batch into one tensor for each dtype")
+    assert " and hand floats of whole numbers / 255 over as uint8, and divide" in line
+    (alone,) = settings_of(script("uint8=on", loader=LOADER))
+    assert alone.remarks == ("without workers uint8 has no meaning: left out",)
+
+
 def test_how_workers_share_tensors() -> None:
     loader = WITH_WORKERS | {"made_sharing_strategy": "file_descriptor"}
     made = script("sharing_strategy=file_descriptor,file_system", loader=loader)
@@ -133,7 +146,10 @@ def test_threads_of_workers() -> None:
     assert (two.worker_threads, two.arguments, two.refused) == (2, {}, "")
     assert own_key_in_words(two.key) == "2 threads in each worker"
     assert code_line(made, two.key).startswith("# call torch.set_num_threads(2) and, if it is used")
-    assert keys(script("worker_threads=1", loader=WITH_WORKERS)) == ["unchanged", "worker_threads=1"]
+    assert keys(script("worker_threads=1", loader=WITH_WORKERS)) == [
+        "unchanged",
+        "worker_threads=1",
+    ]
     (alone,) = settings_of(script("worker_threads=2", loader=LOADER))
     assert alone.remarks == ("without workers worker_threads has no meaning: left out",)
 

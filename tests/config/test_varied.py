@@ -108,6 +108,7 @@ def test_name_and_values(text: str, name: str, values: tuple[Value, ...]) -> Non
         ("decode_cache=disk", "it is one of off, ram"),
         ("in_order=no", "no is not possible; it is on or off"),
         ("sharing_strategy=shm", "it is one of file_descriptor, file_system"),
+        ("uint8=yes", "it is one of off, on"),
         ("worker_threads=0,1", "0 is out of bounds: give a whole number from 1 to 512"),
         ("worker_threads=", "give values, such as worker_threads=2,4,8"),
         ("pin_memory=on,on", "on is given twice"),

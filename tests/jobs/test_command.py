@@ -1,5 +1,6 @@
 """A command as a job: how it is started, stopped and ended, without anything that trains."""
 
+import json
 import os
 import signal
 import sys
@@ -253,6 +254,24 @@ def test_the_setting_is_in_the_runs_config_or_fails_where_it_was_not_applied(run
         "the setting was not applied to the loader that trains: the first trial's loader"
     )
     assert ended.error.endswith("was made at train.py:5, this one's at train.py:7")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"packs": True},
+        {"as_uint8": True},
+        {"sharing_strategy": "file_system"},
+        {"worker_threads": 2},
+    ],
+)
+def test_what_a_trial_changes_is_told_to_its_processes(changed: dict[str, Any]) -> None:
+    trial = TrialCommand(("python", "train.py"), "/work", 1, 40, {}, "there", **changed)
+    assert trial.changes == bool(changed)
+    told = json.loads(trial.variables["VITPROF_WATCH_OVERRIDES"])
+    assert {name: told[name] for name in changed} == changed
+    assert bool(told) == bool(changed)
 
 
 def test_a_script_that_fails_says_why_and_where_it_is_told(run: Run, tmp_path: Path) -> None:

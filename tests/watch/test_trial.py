@@ -155,6 +155,31 @@ def test_an_argument_that_the_scripts_pytorch_lacks_is_said(
     assert json.loads(line) == ["problem", f"ValueError: {why}{torch.__version__}"]
 
 
+def test_images_of_the_changed_loader_cross_as_uint8(monkeypatch: pytest.MonkeyPatch) -> None:
+    def collate(samples: Any) -> Any:
+        return samples
+
+    wanted: dict[str, Any] = {}
+    for _ in range(2):
+
+        class Loader:
+            def __init__(self, dataset: Any, collate_fn: Any = None) -> None:
+                self.collate_fn = collate_fn
+
+        module: Any = ModuleType("dataloader")
+        module.DataLoader = Loader
+        module.IterableDataset = Mock
+        monkeypatch.setenv("VITPROF_WATCH_OVERRIDES", json.dumps(wanted))
+        override_arguments(module)
+        loader = module.DataLoader([1], collate_fn=collate)
+        facts = made_of(loader)
+        wanted = {"place": facts["made_place"], "nth": None, "arguments": {}, "cache_bytes": None}
+        wanted["as_uint8"] = True
+    assert facts["made_changed"]
+    assert loader.collate_fn.as_uint8
+    assert loader.collate_fn([1]) == [1], "no worker hands it over"
+
+
 def test_batches_of_the_scripts_own_stay(host: Host) -> None:
     first = made(run(host, "own_batches", {}))
     assert first["own_batches"]

@@ -110,6 +110,10 @@ SHARE_BY = 'call torch.multiprocessing.set_sharing_strategy("{}") at the top of 
 SET_THREADS = (
     "call torch.set_num_threads({0}) and, if it is used, cv2.setNumThreads({0}) in worker_init_fn"
 )
+AS_UINT8 = (
+    "hand floats of whole numbers / 255 over as uint8, and divide in the loop "
+    "(docs/own-script-tournament.md)"
+)
 OUT_OF_ORDER = "in_order=off"
 """Part of the key of a setting that gives batches in another order than the sampler's."""
 WORDS = {
@@ -123,6 +127,7 @@ WORDS = {
     "persistent_workers=off": "workers started each epoch",
     "decode_cache=ram": "samples kept in RAM",
     "pack=on": "packed",
+    "uint8=on": "as uint8",
     "sharing_strategy": "shared by {}",
     "worker_threads=1": "1 thread in each worker",
     "worker_threads": "{} threads in each worker",
@@ -240,6 +245,8 @@ def _besides_arguments(setting: OwnSetting) -> list[str]:
         to_do.append(KEEP_SAMPLES)
     if setting.packs:
         to_do.append(PACK)
+    if setting.as_uint8:
+        to_do.append(AS_UINT8)
     if setting.sharing_strategy is not None:
         to_do.append(SHARE_BY.format(setting.sharing_strategy))
     if setting.worker_threads is not None:
@@ -364,6 +371,11 @@ class OwnSetting:
     def packs(self) -> bool:
         """Returns whether batches cross from workers packed."""
         return self.changes.get("pack") == "on"
+
+    @property
+    def as_uint8(self) -> bool:
+        """Returns whether floats that are whole numbers / 255 cross from workers as uint8."""
+        return self.changes.get("uint8") == "on"
 
     @property
     def sharing_strategy(self) -> str | None:
@@ -537,7 +549,7 @@ def divides_anew(loader: Mapping[str, Any], workers: int) -> bool:
 
 def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
     """Returns the script's own value of a name in `OF_A_SCRIPT`."""
-    if name in ("decode_cache", "pack"):
+    if name in ("decode_cache", "pack", "uint8"):
         return "off"
     if name == "workers":
         return loader.get("num_workers")

@@ -27,6 +27,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "start_method": CHOICES["start_method"],
     "decode_cache": ("off", "ram"),
     "pack": ("off", "on"),
+    "uint8": ("off", "on"),
     "sharing_strategy": ("file_descriptor", "file_system"),
     STORAGE: tuple(FORMS),
 }
@@ -46,6 +47,7 @@ OF_A_SCRIPT = (
     *OF_A_JOB,
     "decode_cache",
     "pack",
+    "uint8",
     "in_order",
     "sharing_strategy",
     "worker_threads",
@@ -56,6 +58,7 @@ NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
 OF_A_SCRIPT_NEED_WORKERS = (
     *NEED_WORKERS,
     "pack",
+    "uint8",
     "in_order",
     "sharing_strategy",
     "worker_threads",

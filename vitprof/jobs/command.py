@@ -307,6 +307,8 @@ class TrialCommand:
     """Memory for samples that are kept after they were first read; None: they are not kept."""
     packs: bool = False
     """Whether batches cross from workers packed (`vitprof.watch.packing`)."""
+    as_uint8: bool = False
+    """Whether floats that are whole numbers / 255 cross as uint8 (also there)."""
     sharing_strategy: str | None = None
     """PyTorch's strategy by which tensors cross from workers; None: the script's own."""
     worker_threads: int | None = None
@@ -330,7 +332,7 @@ class TrialCommand:
         """Returns whether the trial changes the script's loader."""
         others = (self.cache_bytes, self.stored, self.sharing_strategy, self.worker_threads)
         has_others = any(other is not None for other in others)
-        return bool(self.arguments) or self.packs or has_others
+        return bool(self.arguments) or self.packs or self.as_uint8 or has_others
 
     @property
     def variables(self) -> dict[str, str]:
@@ -343,6 +345,7 @@ class TrialCommand:
                 "arguments": self.arguments,
                 "cache_bytes": self.cache_bytes,
                 "packs": self.packs,
+                "as_uint8": self.as_uint8,
                 "sharing_strategy": self.sharing_strategy,
                 "worker_threads": self.worker_threads,
                 "stored": self.stored,

@@ -58,15 +58,18 @@ def override_arguments(dataloader: ModuleType) -> None:
     """Patches the DataLoader to note where each one is made, and to change the arguments of the train loader.
 
     `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one), "arguments",
-    "cache_bytes" (null: samples are not kept), "packs" (`packing`), "sharing_strategy" and "worker_threads"
-    (`worker_setup`; null: the script's own) and "stored" (`StoredSamples`; null: the dataset's own samples).
+    "cache_bytes" (null: samples are not kept), "packs" and "as_uint8" (`packing`), "sharing_strategy" and
+    "worker_threads" (`worker_setup`; null: the script's own) and "stored" (`StoredSamples`; null: the dataset's own
+    samples).
     """
     wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
     _put_in(dataloader.DataLoader, wanted, dataloader)
     when_imported(STATEFUL, lambda module: _put_in(module.StatefulDataLoader, wanted, dataloader))
-    if wanted.get("packs"):
-        packing.unpack_batches(dataloader)
-        when_imported(STATEFUL, packing.unpack_batches)
+    if wanted.get("packs") or wanted.get("as_uint8"):
+        saving = packing.Saving(functools.partial(emit, "notice"))
+        unpack = functools.partial(packing.unpack_batches, saving=saving)
+        unpack(dataloader)
+        when_imported(STATEFUL, unpack)
     if any(wanted.get(name) is not None for name in worker_setup.NAMES):
         set_up = functools.partial(worker_setup.set_up_workers, of=_set_up.get)
         set_up(dataloader)
@@ -197,9 +200,11 @@ def _change(
         from vitprof.watch.stored_samples import StoredSamples
 
         call_arguments["dataset"] = StoredSamples(call_arguments["dataset"], stored)
-    if wanted.get("packs"):
+    joins = bool(wanted.get("packs"))
+    as_uint8 = bool(wanted.get("as_uint8"))
+    if joins or as_uint8:
         call_arguments["collate_fn"] = packing.PackingCollate(
-            _collate_of(call_arguments, dataloader)
+            _collate_of(call_arguments, dataloader), joins=joins, as_uint8=as_uint8
         )
     call_arguments.update(arguments)
     made["changed"] = True

@@ -308,6 +308,7 @@ def start_trial(
         nth=None if loader.get("made_alone", True) else loader.get("made_nth"),
         cache_bytes=cache_bytes,
         packs=setting.packs,
+        as_uint8=setting.as_uint8,
         sharing_strategy=setting.sharing_strategy,
         worker_threads=setting.worker_threads,
         stored=stored,
