@@ -1,6 +1,7 @@
 """A trial's arguments in the loader that trains, whatever way a script makes it; and in no other."""
 
 import ast
+import hashlib
 import json
 import os
 import pickle
@@ -77,6 +78,8 @@ def test_nothing_is_changed_in_the_first_trial_nor_where_no_loader_is_made_there
     assert ast.literal_eval(told.returned) == [AS_IT_IS, AS_IT_IS]
     assert (made(told)["nth"], made(told)["alone"], made(told)["own_batches"]) == (2, False, False)
     assert made(told)["where"].startswith("own_scripts.py:")
+    source = (ROOT / "tests" / "watch" / "own_scripts.py").read_bytes()
+    assert made(told)["digest"] == hashlib.sha256(source).hexdigest()
     told = run(
         host,
         "each_epoch",

@@ -20,7 +20,7 @@ from vitprof.watch.events import FIELDS, Description, Event, Kind
 
 FORMAT = 1
 HEADER = "vitprof_events"
-PRIVATE = ("made_where", "made_place", "environment", "hostname", "job", "files")
+PRIVATE = ("made_where", "made_place", "made_digest", "environment", "hostname", "job", "files")
 """Facts that name files of the script or of its samples, the machine, or the job."""
 MOMENTS = ("since_s", "start_s", "end_s", "reached_s")
 """Values that are times on the clock of the process."""

@@ -122,6 +122,7 @@ def made_of(loader: Any) -> dict[str, Any]:
     """Returns what was noted when a DataLoader was made, with "made_" before each name; empty outside of trials.
 
     "place": a hash of the lines of code that led to it, its dataset and its sampler; "where": the script's own line;
+    "digest": the SHA-256 of the file with that line, by which it is known again; "" where the code is in no file;
     "by_script": whether that line made it, not a framework; "nth": its number among those made there; "alone": whether
     it is the only one so far; "sharing_strategy", "worker_threads", "forks": see `worker_setup.facts_of`; "changed":
     whether its arguments were changed;
@@ -138,7 +139,7 @@ def made_of(loader: Any) -> dict[str, Any]:
 
 
 def _noted(arguments: dict[str, Any], dataloader: ModuleType, frame: FrameType) -> dict[str, Any]:
-    chain, where = _led_here(frame)
+    chain, own = _led_here(frame)
     dataset = arguments["dataset"]
     n_samples = length(dataset)
     if n_samples is None:  # an IterableDataset, or a dataset without a length
@@ -152,7 +153,8 @@ def _noted(arguments: dict[str, Any], dataloader: ModuleType, frame: FrameType) 
     _counts[place] += 1
     return {
         "place": place,
-        "where": where,
+        "where": _line_of(own),
+        "digest": _digest(own.f_code.co_filename),
         "by_script": "site-packages" not in frame.f_code.co_filename,
         "nth": _counts[place],
         "changed": False,
@@ -163,19 +165,30 @@ def _noted(arguments: dict[str, Any], dataloader: ModuleType, frame: FrameType) 
     }
 
 
-def _led_here(frame: FrameType) -> tuple[list[str], str]:
+def _led_here(frame: FrameType) -> tuple[list[str], FrameType]:
+    """Returns what led to a call, and the script's own code of it."""
     frames = [each for each, _ in itertools.islice(traceback.walk_stack(frame), MOST_FRAMES)]
+    own = (each for each in frames if "site-packages" not in each.f_code.co_filename)
+    # a line may have two calls
+    chain = [f"{_line_of(each)}:{each.f_lasti}" for each in frames]
+    return chain, next(own, frame)
+
+
+def _line_of(frame: FrameType) -> str:
     # without the folder, which is another one where trials run in copies of it
-    lines = [f"{os.path.basename(each.f_code.co_filename)}:{each.f_lineno}" for each in frames]
-    own = (
-        line
-        for each, line in zip(frames, lines, strict=True)
-        if "site-packages" not in each.f_code.co_filename
-    )
-    chain = [
-        f"{line}:{each.f_lasti}" for each, line in zip(frames, lines, strict=True)
-    ]  # a line may have two calls
-    return chain, next(own, chain[0])
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+@functools.lru_cache(maxsize=16)
+def _digest(path: str) -> str:
+    # no pipe, such as /dev/stdin: what is read of it is gone
+    if not os.path.isfile(path):
+        return ""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read(), usedforsecurity=False).hexdigest()
+    except OSError:
+        return ""
 
 
 def _change(
