@@ -12,6 +12,9 @@ from PIL import Image
 from tests import ROOT
 from tests.cli.test_check import add
 from tests.environments import Environment, Make, closure
+from tests.export.patch.scripts import own_script
+from tests.ui.tournaments import add_script_tournament
+from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED
 from vitprof.store import RunStore
 
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[
@@ -173,6 +176,15 @@ def uses_metrics(made: Environment) -> None:
     ran(made, "metrics", "--textfile", "runs.prom")
 
 
+def uses_patch(made: Environment) -> None:
+    source = b"from torch.utils.data import DataLoader\n\nloader = DataLoader(samples)\n"
+    with closing(RunStore()) as store:
+        script = own_script(made.folder, source, "", "workers=4")
+        waits = {UNCHANGED: 0.02, f"{OWN_SCRIPT}/workers=4": 0.0001}
+        add_script_tournament(store, script, waits)
+    assert ran(made, "patch", "1").endswith("+loader = DataLoader(samples, num_workers=4)\n")
+
+
 USES = {
     "dashboard": (uses_dashboard, True),
     "images": (uses_images, True),
@@ -183,6 +195,7 @@ USES = {
     "slurm": (uses_slurm, False),
     "postgres": (uses_postgres, False),
     "metrics": (uses_metrics, False),
+    "patch": (uses_patch, False),
 }
 """Extra -> what it is for, and whether that needs the packages of a plain installation too."""
 

@@ -33,7 +33,8 @@ def test_a_plain_installation_has_what_core_and_dashboard_list(project: dict[str
     engines = {"ray", "slurm", "postgres"}
     assert (
         set(extras)
-        == {"core", "dashboard", "images", "dali", "spdl", "litdata", "metrics", "all"} | engines
+        == {"core", "dashboard", "images", "dali", "spdl", "litdata", "metrics", "patch", "all"}
+        | engines
     )
     assert sorted(project["dependencies"]) == sorted(extras["core"] + extras["dashboard"])
     assert extras["all"] == ["vitprof[images,dali]"]

@@ -20,6 +20,7 @@ OF_EXTRAS = {
     "submitit": "slurm",
     "psycopg": "postgres",
     "prometheus_client": "metrics",
+    "libcst": "patch",
 }
 """Module -> the extra that installs it; all others come with a plain installation."""
 IN_REQUIREMENTS = ("core", "dashboard", "images")

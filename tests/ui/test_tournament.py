@@ -23,12 +23,10 @@ from tests.ui.dashboard import (
     read,
     said,
 )
-from tests.ui.tournaments import DEVICE, KEYS, add_tournament, spec
+from tests.ui.tournaments import DEVICE, KEYS, add_script_tournament, add_tournament, spec
 from vitprof.analysis.tournament.recommend import recommend
-from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, settings_of
-from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, settings_of
 from vitprof.errors import JobError
-from vitprof.experiments.tournament.planning import create_tournament, plan
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.export.tournament import tournament_csv
@@ -321,17 +319,9 @@ def add_own_tournament(
     """A script whose steps wait for less, the more workers there are."""
     varied = (("workers", (2, 4)), ("decode_cache", ("off",)))
     script = OwnScript(("python", "train.py"), "/work", varied, LOADER, ("model.pt",), agreed)
-    known = {"script": script, "repeats": 2, "baseline": UNCHANGED}
-    spec = TournamentSpec(own_config("", steps=40), (OWN_SCRIPT,), (1,), **known)  # type: ignore[arg-type]
-    number = create_tournament(store, spec)
     assert [s.key for s in settings_of(script)] == list(OWN_WAITS)
-    for k in range(1, rounds + 1):
-        for trial in plan(spec) if agreed else plan(spec)[:1]:
-            group = {"group_key": f"tournament:{number}", "role": role_of(trial.key, k)}
-            run_id = add_run(store, wait_s=OWN_WAITS[trial.key] * (1 + 0.01 * k), **group)
-            store.update_run(run_id, config=trial.config)
-    set_status(store, number, status, **state)
-    return number
+    waits = OWN_WAITS if agreed else {UNCHANGED: OWN_WAITS[UNCHANGED]}
+    return add_script_tournament(store, script, waits, rounds=rounds, status=status, **state)
 
 
 def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(

@@ -18,6 +18,7 @@ from vitprof.config import own_script
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tables import figures_in_words
+from vitprof.program import program
 from vitprof.recording.verdict import Verdict
 
 MAX_REASONS_SHOWN = 6
@@ -140,14 +141,26 @@ def show_board(
             terminal.out.print(f"Against {entries.key_in_words(board.baseline)}:")
             terminal.show(*(f"  {entries.key_in_words(p.key)}: {p.sentence}" for p in worth_it))
     if best is not None:
-        terminal.show(best.sentence)
-        line = ""
-        if script is not None:
-            line = own_script.code_line(script, best.key or "")
-        if line:
-            terminal.show(f"\n    {line}\n")
+        _show_answer(best, script, tournament.id)
     if tournament.note:
         terminal.show(tournament.note, console=terminal.err)
+
+
+def _show_answer(
+    best: recommend.Recommendation, script: own_script.OwnScript | None, tournament_id: int
+) -> None:
+    """Prints a tournament's answer, and on a user's own script what to change in it."""
+    terminal.show(best.sentence)
+    if script is None:
+        return
+    line = own_script.code_line(script, best.key or "")
+    if not line:
+        return
+    terminal.show(f"\n    {line}\n")
+    is_own_call = (script.loader or {}).get("made_by_script") is True
+    if is_own_call and line.startswith("DataLoader("):
+        as_patch = f"{program()} patch {tournament_id}"
+        terminal.show(f"to have it as a patch of your script type {as_patch}")
 
 
 def _with_interval(value: str, low: float, high: float) -> str:
