@@ -180,7 +180,7 @@ class Making(TypedDict):
 
 
 class HandedOver(TypedDict):
-    """What a batch of a watched script is made of."""
+    """What a batch of a watched script is made of, and how its workers hand it over."""
 
     tensors: int
     """Its tensors: each crosses from a worker by itself."""
@@ -188,6 +188,17 @@ class HandedOver(TypedDict):
     """Their bytes."""
     dtypes: dict[str, int]
     """How many there are of each dtype."""
+    storages: NotRequired[int]
+    """Segments of shared memory that it takes: several tensors may be views of one."""
+    descriptor_limit: NotRequired[int | None]
+    """Descriptors that the process which trains may have open (RLIMIT_NOFILE); null for any number."""
+    sharing: NotRequired[str]
+    """Sharing strategy of torch.multiprocessing in the workers: file_descriptor, with an open descriptor for
+    each segment, or file_system, with a file in /dev/shm."""
+    torch_threads: NotRequired[int]
+    """Threads that PyTorch uses within an operation in a worker: 1, unless the script sets another number."""
+    start_method: NotRequired[str]
+    """How the workers were started: fork, spawn or forkserver."""
 
 
 class SlowSample(TypedDict):

@@ -69,8 +69,8 @@ class Signature:
     """A pattern in a run that points at one cause."""
 
     name: str
-    """Machine word: worker-period, slow-worker, slow-samples, many-tensors, epoch-start,
-    first-batch, garbage-collection, cold-to-warm, memory-growth, other-programs."""
+    """Machine word: worker-period, slow-worker, slow-samples, many-tensors, open-descriptors,
+    epoch-start, first-batch, garbage-collection, cold-to-warm, memory-growth, other-programs."""
     sentence: str
     """What was seen and where it comes from, in words."""
     cost_s_per_step: Figure

@@ -228,8 +228,9 @@ class Description:
 
     number: int
     kind: str
-    """process, loader, iterator, optimizer, source, device, batch: what one is made of, stages, end: how a
-    run ended, forked: see `FORKED`, or failure: of a hook, which ended the recording."""
+    """process, loader, iterator, optimizer, source, device, batch: what one is made of, worker: what one of a
+    loader says of itself, stages, end: how a run ended, forked: see `FORKED`, or failure: of a hook, which
+    ended the recording."""
     facts: dict[str, Any]
 
 

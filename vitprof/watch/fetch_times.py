@@ -19,14 +19,24 @@ from typing import Any, NamedTuple
 
 from vitprof.watch.events import WORK
 from vitprof.watch.sample_times import SampleClock, SampleTimer, SampleTimes, clock_for
+from vitprof.watch.worker_facts import WorkerSays, said_at_first
 
 TransformTimes = tuple[tuple[str, ...], int, tuple[float, ...]]
 """For one Compose: the names of its transforms in order, the number of its calls, the seconds in each transform."""
 FetchTimes = tuple[
-    float, float, float, float, float, float, tuple[TransformTimes, ...], SampleTimes | None
+    float,
+    float,
+    float,
+    float,
+    float,
+    float,
+    tuple[TransformTimes, ...],
+    SampleTimes | None,
+    WorkerSays | None,
 ]
 """Seconds in the dataset (with transforms), in transforms, in collate; begin and end (s, monotonic clock); number of
-the worker (-1: none); the times of each Compose; those of the samples, where they are timed one by one."""
+the worker (-1: none); the times of each Compose; those of the samples, where they are timed one by one; what the
+worker says of itself, with its first batch."""
 WORK_EVERY = 4
 """Of so many batches that a thread makes, one has an entry with the work on it: it takes 80 us between the work of a
 training, ten times as long as all the rest."""
@@ -310,12 +320,13 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             samples = None if timed is None else clock.times_of(timed)
         if worker < 0:
             making.times = (
-                dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples
+                dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, None
             )  # fmt: skip
             return data
+        says = said_at_first(self)
         sent = SENT.pack(MARK, dataset_s, transform_s, collate_s, began_s, ended_s, worker)
-        if transforms or samples is not None:
-            sent += marshal.dumps((transforms, samples))
+        if transforms or samples is not None or says is not None:
+            sent += marshal.dumps((transforms, samples, says))
         return data, sent
 
     return fetch_timed
@@ -364,8 +375,10 @@ def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:
 
 def _read(sent: bytes) -> FetchTimes:
     _, dataset_s, transform_s, collate_s, began_s, ended_s, worker = SENT.unpack_from(sent)
-    transforms, samples = marshal.loads(sent[SENT.size :]) if len(sent) > SENT.size else ((), None)
-    return dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples
+    transforms, samples, says = (), None, None
+    if len(sent) > SENT.size:
+        transforms, samples, says = marshal.loads(sent[SENT.size :])
+    return dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, says
 
 
 def transform_sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:

@@ -35,13 +35,23 @@ def tensors_of_kind(kind: type[Any], batch: Any, depth: int = DEEPEST) -> Iterat
 
 
 def contents(batch: Any) -> dict[str, Any]:
-    """Returns what a batch is made of: the number of its "tensors", their "bytes", and how many are of
-    each of its "dtypes"."""
+    """Returns what a batch is made of: the number of its "tensors", their "bytes", how many are of each
+    of its "dtypes", and the number of its "storages" that are not empty: several tensors may share one,
+    and each crosses from a worker as one segment of shared memory."""
     n_bytes = 0
     dtypes = Counter[str]()
+    storages = set[int]()
     for tensor in tensors(batch):
         # A class derived from Tensor may have anything there.
         with contextlib.suppress(Exception):
             dtypes[str(tensor.dtype).removeprefix("torch.")] += 1
             n_bytes += tensor.numel() * tensor.element_size()
-    return {"tensors": dtypes.total(), "bytes": n_bytes, "dtypes": dict(dtypes)}
+            storage = tensor.untyped_storage()
+            if storage.nbytes():
+                storages.add(storage.data_ptr())
+    return {
+        "tensors": dtypes.total(),
+        "bytes": n_bytes,
+        "dtypes": dict(dtypes),
+        "storages": len(storages),
+    }

@@ -436,6 +436,22 @@ def test_batches_of_many_tensors_that_cross_one_by_one() -> None:
     assert "many-tensors" not in found(steps, facts=FACTS | HANDED, **IN_LOOP)
 
 
+def test_batches_that_hold_most_of_the_descriptors_open() -> None:
+    steps = trace(noise(100, seed=5))
+    of_batch = {"storages": 150, "descriptor_limit": 1024, "sharing": "file_descriptor"}
+    facts = {**FACTS, "handed_over": of_batch}
+    s = found(steps, facts=facts, workers=2, **IN_WORKERS)["open-descriptors"]
+    assert s.sentence.startswith(
+        "Batches that are ready can hold 600 descriptors open in the process that trains (4 batches of 150 "
+        "tensors), 59% of the 1,024 that it may have: at the limit "
+    )
+    assert s.evidence["descriptors_most"] == 600
+    assert math.isnan(s.cost_frac)
+    few = {**FACTS, "handed_over": {**of_batch, "storages": 128}}
+    assert "open-descriptors" not in found(steps, facts=few, workers=2, **IN_WORKERS), "half of it"
+    assert "open-descriptors" not in found(steps, facts=facts, **IN_LOOP)
+
+
 def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> None:
     wait = noise(200, seed=19, mean=0.001)
     wait[::4] += 0.02
@@ -454,7 +470,7 @@ def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> N
         assert s.based_on
         assert s.evidence
         assert not re.search("nan|n/a", s.sentence)
-    assert len(RULES) == 10
+    assert len(RULES) == 11
 
 
 STEPS = {

@@ -121,6 +121,33 @@ def test_transforms_and_headroom_of_a_run_that_has_them(store: RunStore, run_id:
     )
 
 
+HANDED_OVER = {
+    "tensors": 16,
+    "bytes": 2048,
+    "dtypes": {"float32": 12, "int64": 4},
+    "storages": 8,
+    "descriptor_limit": 1024,
+    "sharing": "file_descriptor",
+    "start_method": "spawn",
+}
+
+
+def test_how_batches_cross_from_workers_is_a_table(store: RunStore, run_id: int) -> None:
+    header = "From the workers to the training"
+    at = app(run=str(run_id), tab="Loading")
+    assert header not in [each.value for each in at.header]
+    store.update_run(run_id, facts={"handed_over": HANDED_OVER})
+    at = app(run=str(run_id), tab="Loading")
+    assert header in [each.value for each in at.header]
+    (shown,) = [table.value for table in at.dataframe if "Meaning" in table.value]
+    assert dict(zip(shown["What"], shown["How much"], strict=True)) == {
+        "Workers": "2 by spawn",
+        "Tensors of a batch": "16 (2.00 KiB)",
+        "Segments of shared memory": "8, by file descriptor",
+        "Open descriptors, at most": "32 of 1,024 (3.1%)",
+    }
+
+
 def test_slow_samples_are_a_list_that_sorts(store: RunStore, run_id: int) -> None:
     sample = {
         "index": 481,

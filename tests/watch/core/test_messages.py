@@ -107,6 +107,25 @@ def test_the_environment_comes_first() -> None:
     assert stage["name"] == "training"
 
 
+def test_how_batches_are_handed_over_is_of_the_loader_that_trains() -> None:
+    script = Script()
+    script.train(8)
+    script.begin(CHECK)
+    described(script, 901, "batch", loader=TRAIN, tensors=3, storages=2)
+    described(script, 902, "worker", loader=TRAIN, sharing="file_system", torch_threads=1)
+    described(script, 903, "iterator", loader=TRAIN, pids=[4, 5], start_method="spawn")
+    described(script, 904, "worker", loader=CHECK, sharing="file_descriptor", torch_threads=9)
+    run = Run(script)
+    run.settle()
+    assert run.facts["handed_over"] == {
+        "tensors": 3,
+        "storages": 2,
+        "sharing": "file_system",
+        "torch_threads": 1,
+        "start_method": "spawn",
+    }
+
+
 def test_each_step_is_told_once() -> None:
     script = Script()
     run = Run(script)

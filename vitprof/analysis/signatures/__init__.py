@@ -20,6 +20,7 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     stalls.first_batch,
     samples.slow_samples_seen,
     hand_over.many_tensors,
+    hand_over.open_descriptors,
     resources.memory_growth,
     resources.other_programs,
 )

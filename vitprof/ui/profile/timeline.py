@@ -18,6 +18,7 @@ from vitprof.charts.roofline import roofline as draw_roofs
 from vitprof.export.tables import figures_in_words
 from vitprof.ui import findings, resources, tables, texts
 from vitprof.ui.live_chart import Pick, draw_growing, plot
+from vitprof.ui.profile.hand_over_section import draw_hand_over
 from vitprof.ui.profile.live import draw_gaps, draw_others
 
 WINDOW = 30
@@ -341,6 +342,7 @@ def draw_loading(run: store.StoredRun) -> None:
             "Workers", anchor=False, help="Processes of the DataLoader, over the steady state."
         )
         tables.draw(WORKER_COLUMNS, [(w,) for w in workers], key="workers")
+    draw_hand_over(run)
     _draw_slow_samples(findings.slow_samples_of(run.id))
     at = timeline.typical_step(steps, keep)
     if at is not None:

@@ -44,8 +44,11 @@ OF_A_RUN = {float(kind) for kind in (Kind.PAUSED, Kind.FINISHED)}
 """Kinds of events that are of no thread's timeline."""
 SOURCE = "source"
 """The kind of a described queue, pool or future."""
-BATCH = "batch"
-"""The kind of the description of what a loader's batches are made of."""
+ITERATOR = "iterator"
+"""The kind of the description of an iteration over a loader, with the workers that were started for it."""
+OF_HANDING_OVER = ("batch", "worker", ITERATOR)
+"""The kinds of what is known of a loader's hand-over: what its batches are made of, what a worker says of itself, and
+how workers were started."""
 
 
 @dataclass
@@ -354,12 +357,16 @@ def loader_facts(descriptions: Mapping[int, Description], loader: int) -> Mappin
 
 
 def handed_over(descriptions: Iterable[Description], loader: int) -> dict[str, Any]:
-    """Returns the fact "handed_over" on the batches of a loader: what each is made of, where that is known."""
+    """Returns the fact "handed_over" on the batches of a loader: what each is made of, where that is known, and
+    what is known of how its workers hand them over."""
+    facts: dict[str, Any] = {}
     for described in descriptions:
-        if described.kind == BATCH and described.facts["loader"] == loader:
-            facts = {name: fact for name, fact in described.facts.items() if name != "loader"}
-            return {"handed_over": facts}
-    return {}
+        if described.kind in OF_HANDING_OVER and described.facts.get("loader") == loader:
+            facts |= described.facts
+    if "tensors" not in facts:
+        return {}
+    named = {name: fact for name, fact in facts.items() if name not in ("loader", "pids")}
+    return {"handed_over": named}
 
 
 def loop_facts(

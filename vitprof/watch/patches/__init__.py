@@ -25,6 +25,7 @@ from vitprof.watch.patches.replay import ReplayPlan
 from vitprof.watch.patches.stages import StageSums
 from vitprof.watch.script_objects import ByIdentity, ScriptLoader
 from vitprof.watch.tensors import contents
+from vitprof.watch.worker_facts import WorkerSays, descriptor_limit
 
 LOADER = "_vitprof_loader"
 """Attribute of an iterator of PyTorch's: the description of its loader."""
@@ -152,6 +153,8 @@ class Recorder:
         self._next_number = itertools.count(1)
         self._batches_of = set[int]()
         """The numbers of the loaders of which a batch was described."""
+        self._workers_of: dict[int, Description] = {}
+        """By the number of a loader: what the first of its workers says of itself."""
         self._devices: dict[Any, Description] = {}
         self.cpu = 0
         """The number of the CPU as a device; 0 while it has none."""
@@ -232,7 +235,18 @@ class Recorder:
         if loader is None or loader.number in self._batches_of:
             return
         self._batches_of.add(loader.number)
-        self.describe("batch", {"loader": loader.number, **contents(batch)})
+        facts = {"loader": loader.number, "descriptor_limit": descriptor_limit()}
+        self.describe("batch", {**facts, **contents(batch)})
+
+    def describe_worker(self, loader: Description, says: WorkerSays) -> None:
+        """Describes what a worker of a loader says of itself, once for each loader."""
+        if loader.number in self._workers_of:
+            return
+        sharing, torch_threads = says
+        facts = {"loader": loader.number, "sharing": sharing, "torch_threads": torch_threads}
+        described = Description(self._new_number(), "worker", facts)
+        self._workers_of[loader.number] = described
+        self.buffer.describe(described)
 
     def device(self, device: Any) -> int:
         """Returns the number of a `torch.device`."""
@@ -272,7 +286,8 @@ class Recorder:
     def describe_again(self) -> None:
         """Describes all objects once more, as for another reader: in a forked process, or for the next
         run."""
-        for described in [*self._described.values(), *self._devices.values()]:
+        others = (*self._devices.values(), *self._workers_of.values())
+        for described in [*self._described.values(), *others]:
             self.buffer.describe(described)
         self._batches_of.clear()
         self.stages.forget()

@@ -27,6 +27,7 @@ from vitprof.watch.patches.models import FirstCall
 from vitprof.watch.patches.own_iterations import OwnIterations
 from vitprof.watch.patching import leave_sign
 from vitprof.watch.sample_times import SlowSample
+from vitprof.watch.worker_facts import processes_of
 
 NUMBER = "_vitprof_number"
 """Attribute of an iterator of PyTorch's: its number."""
@@ -128,7 +129,8 @@ def _record_begun(
         number = described.number
         begun = getattr(iterator, NUMBER, 0)
         if not begun:
-            begun = recorder.number(iterator, "iterator", lambda: {"loader": number})
+            facts = {"loader": number, **processes_of(iterator)}
+            begun = recorder.number(iterator, "iterator", lambda: facts)
             setattr(iterator, NUMBER, begun)
             setattr(iterator, LOADER, described)
         recorder.emit((BEGUN, until_s, get_ident(), begun, number, since_s, NAN))
@@ -287,7 +289,7 @@ def _record_received(
             recorder.describe_batch(getattr(iterator, LOADER, None), batch)
         if times is None:
             return
-        dataset_s, transform_s, collate_s, start_s, end_s, worker, transforms, each = times
+        dataset_s, transform_s, collate_s, start_s, end_s, worker, transforms, each, says = times
         made_in = NAN if worker < 0 else worker
         emit((MADE, now_s, thread, number, dataset_s, transform_s, collate_s))
         emit((MADE_BETWEEN, now_s, thread, number, start_s, end_s, made_in))
@@ -297,5 +299,7 @@ def _record_received(
         loader = getattr(iterator, LOADER, None)
         if loader is not None:
             recorder.stages.add((loader.number, transforms, int(samples), each))
+            if says is not None:
+                recorder.describe_worker(loader, says)
     except Exception as error:
         recorder.give_up(error)

@@ -1,0 +1,66 @@
+"""How batches cross from the workers of a watched script, on the Loading tab."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from vitprof import formats, store
+from vitprof.analysis.timing import hand_over
+from vitprof.ui import tables
+
+HELP = (
+    "Batches cross from a worker in shared memory: each storage of their tensors is a segment of "
+    "its own. Figures are of the first batch, and of what the first worker says of itself."
+)
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    what: str
+    how_much: str
+    meaning: str
+
+
+COLUMNS: tuple[tables.TableColumn, ...] = (
+    tables.TableColumn("What", "What is told.", lambda row: row.what),
+    tables.TableColumn("How much", "The figure.", lambda row: row.how_much),
+    tables.TableColumn("Meaning", "How to read it.", lambda row: row.meaning),
+)
+
+
+def draw_hand_over(run: store.StoredRun) -> None:
+    """Draws what is known of it; nothing for a run without workers."""
+    if not run.config.workers:
+        return
+    rows = list(_of_a_batch(run))
+    if rows:
+        st.header("From the workers to the training", anchor=False, help=HELP)
+        tables.draw(COLUMNS, [(row,) for row in rows], key="hand-over", whole=True)
+
+
+def _of_a_batch(run: store.StoredRun) -> Iterator[Row]:
+    of_batch: dict[str, Any] = run.facts.get("handed_over") or {}
+    if not of_batch:
+        return
+    if "start_method" in of_batch:
+        how = f"{run.config.workers} by {of_batch['start_method']}"
+        yield Row("Workers", how, "How they were started.")
+    dtypes = ", ".join(f"{n} {dtype}" for dtype, n in of_batch["dtypes"].items())
+    tensors = f"{of_batch['tensors']:,} ({formats.size(of_batch['bytes'])})"
+    yield Row("Tensors of a batch", tensors, f"Each crosses by itself: {dtypes}.")
+    if "storages" in of_batch:
+        by = of_batch.get("sharing", "").replace("_", " ")
+        segments = f"{of_batch['storages']:,}"
+        if by:
+            segments += f", by {by}"
+        yield Row("Segments of shared memory", segments, "Tensors that are views share one.")
+    held = hand_over.descriptors_of({**run.environment, **run.facts}, run.config)
+    if held is not None:
+        where = "a worker" if held.in_worker else "the process that trains"
+        yield Row(
+            "Open descriptors, at most",
+            f"{held.most:,} of {held.limit:,} ({formats.percent(held.frac)})",
+            f"In {where}: one for each segment of {held.batches} batches that are ready.",
+        )
