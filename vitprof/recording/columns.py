@@ -242,6 +242,8 @@ class TelemetrySample:
     cpu_pressure_pct: float = measured(
         "share of the time since the last sample in which some thread of the machine waited for a core, Linux's PSI"
     )
+    shm_used_bytes: float = measured("used of /dev/shm, by all programs")
+    shm_free_bytes: float = measured("free of /dev/shm")
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ class Signature:
 
     name: str
     """Machine word: worker-period, slow-worker, slow-samples, many-tensors, open-descriptors,
-    epoch-start, first-batch, garbage-collection, cold-to-warm, memory-growth, other-programs."""
+    shared-memory-full, epoch-start, first-batch, garbage-collection, cold-to-warm, memory-growth,
+    other-programs."""
     sentence: str
     """What was seen and where it comes from, in words."""
     cost_s_per_step: Figure

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, StopKind
+from vitprof.telemetry.memory import shared_memory
 from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo, Nvml
 from vitprof.telemetry.processes import (
     CpuPressure,
@@ -282,6 +283,7 @@ class Telemetry:
         row["job_cpu_wait_pct"], row["workers_cpu_wait_pct"] = waits
         row["cpu_pressure_pct"] = self._pressure.sample(now)
         row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_io_bytes()[0])
+        row["shm_used_bytes"], row["shm_free_bytes"] = shared_memory()
         # Last: NVML may block for 20 ms.
         row.update(self._read_gpu(now))
         row.update(self.gauges)

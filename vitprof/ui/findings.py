@@ -11,7 +11,15 @@ import streamlit as st
 
 from vitprof.analysis.arrays import Floats, Interval, Series
 from vitprof.analysis.compare import comparison, differences, guard
-from vitprof.analysis.timing import loading, slow_samples, steady, summary, timeline, utilisation
+from vitprof.analysis.timing import (
+    loading,
+    slow_samples,
+    steady,
+    summary,
+    timeline,
+    utilisation,
+    worker_use,
+)
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.verdict import headroom, verdict
 from vitprof.config.availability import can_run
@@ -93,6 +101,12 @@ def loading_of(run_id: int) -> loading.Loading:
 def slow_samples_of(run_id: int) -> slow_samples.SlowSamples | None:
     run = store().run(run_id)
     return slow_samples.slow_samples(run.facts, run.environment, all_columns(run_id))
+
+
+@st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
+def worker_telemetry(run_id: int) -> Series:
+    """Returns what was sampled of the workers of a run that has ended."""
+    return store().telemetry(run_id, names=worker_use.COLUMNS)
 
 
 def headroom_of(run: StoredRun) -> headroom.Headroom | None:

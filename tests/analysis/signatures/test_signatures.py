@@ -452,6 +452,20 @@ def test_batches_that_hold_most_of_the_descriptors_open() -> None:
     assert "open-descriptors" not in found(steps, facts=facts, **IN_LOOP)
 
 
+def test_shared_memory_that_is_nearly_full() -> None:
+    steps = trace(noise(100, seed=5))
+    used = MB * np.array([10.0, 52.0, 40.0])
+    seen = made_telemetry([100.0, 100.5, 101.0], shm_used_bytes=used, shm_free_bytes=64 * MB - used)
+    s = found(steps, seen, workers=2, **IN_WORKERS)["shared-memory-full"]
+    assert s.sentence.startswith(
+        "/dev/shm was 81% full at its peak (52.0 MiB of 64.0 MiB, all programs together). Batches cross from "
+    )
+    assert math.isnan(s.cost_frac)
+    assert "shared-memory-full" not in found(steps, seen, **IN_LOOP)
+    larger = {**seen, "shm_free_bytes": 66 * MB - used}
+    assert "shared-memory-full" not in found(steps, larger, workers=2, **IN_WORKERS)
+
+
 def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> None:
     wait = noise(200, seed=19, mean=0.001)
     wait[::4] += 0.02
@@ -470,7 +484,7 @@ def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> N
         assert s.based_on
         assert s.evidence
         assert not re.search("nan|n/a", s.sentence)
-    assert len(RULES) == 11
+    assert len(RULES) == 12
 
 
 STEPS = {

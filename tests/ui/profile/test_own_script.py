@@ -1,12 +1,15 @@
 """Pages of a run that was a user's own script: all that was measured, and nothing that would start it again."""
 
 import dataclasses
+import math
 
 import pytest
 
+from tests.stored_series import append_telemetry
 from tests.ui.dashboard import add_run, app, charts, said
 from vitprof.config.own_script import own_config, with_loader
 from vitprof.program import from_anywhere
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 TOLD = {
@@ -146,6 +149,22 @@ def test_how_batches_cross_from_workers_is_a_table(store: RunStore, run_id: int)
         "Segments of shared memory": "8, by file descriptor",
         "Open descriptors, at most": "32 of 1,024 (3.1%)",
     }
+    sample = {
+        "shm_used_bytes": 48 << 20,
+        "shm_free_bytes": 16 << 20,
+    }
+    rows = [
+        [{"t_s": t_s, **sample}.get(name, math.nan) for name in TELEMETRY_COLUMNS]
+        for t_s in (100.2, 115.2)
+    ]
+    other = add_run(store, name="python train.py")
+    append_telemetry(store, other, 1, rows)
+    facts = {"facts": {"handed_over": HANDED_OVER}, "environment": TOLD}
+    store.update_run(other, config=store.run(run_id).config, **facts)
+    at = app(run=str(other), tab="Loading")
+    (shown,) = [table.value for table in at.dataframe if "Meaning" in table.value]
+    told = dict(zip(shown["What"], shown["How much"], strict=True))
+    assert told["/dev/shm at its peak"] == "48.0 MiB of 64.0 MiB (75%)"
 
 
 def test_slow_samples_are_a_list_that_sorts(store: RunStore, run_id: int) -> None:

@@ -5,7 +5,7 @@ in a sentence.
 import math
 from collections.abc import Callable
 
-from vitprof.analysis.signatures import hand_over, resources, samples, stalls
+from vitprof.analysis.signatures import hand_over, resources, samples, stalls, workers
 from vitprof.analysis.timing.steady import Trace
 from vitprof.recording.verdict import Signature
 
@@ -21,6 +21,7 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     samples.slow_samples_seen,
     hand_over.many_tensors,
     hand_over.open_descriptors,
+    workers.shared_memory_full,
     resources.memory_growth,
     resources.other_programs,
 )

@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from vitprof import formats, store
-from vitprof.analysis.timing import hand_over
-from vitprof.ui import tables
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing import hand_over, worker_use
+from vitprof.ui import findings, tables
 
 HELP = (
     "Batches cross from a worker in shared memory: each storage of their tensors is a segment of "
-    "its own. Figures are of the first batch, and of what the first worker says of itself."
+    "its own. Figures are of the first batch, of what the first worker says of itself, and of "
+    "samples while it ran."
 )
 
 
@@ -36,6 +38,7 @@ def draw_hand_over(run: store.StoredRun) -> None:
         return
     rows = list(_of_a_batch(run))
     if rows:
+        rows += _of_the_workers(run, findings.worker_telemetry(run.id))
         st.header("From the workers to the training", anchor=False, help=HELP)
         tables.draw(COLUMNS, [(row,) for row in rows], key="hand-over", whole=True)
 
@@ -63,4 +66,15 @@ def _of_a_batch(run: store.StoredRun) -> Iterator[Row]:
             "Open descriptors, at most",
             f"{held.most:,} of {held.limit:,} ({formats.percent(held.frac)})",
             f"In {where}: one for each segment of {held.batches} batches that are ready.",
+        )
+
+
+def _of_the_workers(run: store.StoredRun, telemetry: Series) -> Iterator[Row]:
+    peak = worker_use.shared_memory_peak(telemetry)
+    if peak is not None:
+        yield Row(
+            "/dev/shm at its peak",
+            f"{formats.size(peak.used_bytes)} of {formats.size(peak.size_bytes)} "
+            f"({formats.percent(peak.frac)})",
+            "Of all programs. Where it is full, a worker ends with a bus error.",
         )
