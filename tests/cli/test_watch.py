@@ -25,6 +25,7 @@ from tests.engine_fixtures import wait_until
 from tests.jobs.sending import columns
 from tests.watch import scripts
 from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.worker_use import shared_memory_peak, worker_memory
 from vitprof.cli import watch
 from vitprof.cli.watch import ADD_EVERY_S, WatchedSoFar
 from vitprof.errors import StoreAwayError, StoreError
@@ -256,6 +257,28 @@ def test_a_command_that_is_not_there(call: Call, mine: RunStore) -> None:
         "vitprof: cannot start no-such-command: No such file or directory\n",
     )
     assert not mine.runs(), "no trace of it"
+
+
+@pytest.mark.measured
+def test_what_workers_use_is_sampled_from_outside(call: Call, vitprof_home: Path) -> None:
+    status, *_ = call("watch", "--", sys.executable, "-m", "tests.watch.handing_script")
+    assert status == 0
+    run = the_run()
+    assert run.facts["handed_over"]["storages"] == 8
+    assert (run.facts["handed_over"]["start_method"], run.config.workers) == ("fork", 2)
+    store = RunStore()
+    telemetry = store.telemetry(run.id)
+    store.close()
+    threads = telemetry["worker_threads"][np.isfinite(telemetry["worker_threads"])]
+    assert len(threads) > 5
+    assert 2 <= threads.mean() <= 4
+    memory = worker_memory(telemetry)
+    assert memory is not None
+    # A worker that was forked shares nearly all of what it has.
+    assert 1e6 < memory.private_bytes < memory.shared_bytes
+    assert memory.private_bytes < memory.pss_bytes < memory.private_bytes + memory.shared_bytes
+    assert memory.available_bytes > 1e6
+    assert shared_memory_peak(telemetry) is not None
 
 
 NOBODY = """

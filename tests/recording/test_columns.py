@@ -40,7 +40,7 @@ NO_UNIT = {
     "queue_depth_mean",
     "worker",
 }
-NO_UNIT |= {"cpu_s_per_sample", "batch_values", "collectives", "epoch_samples"}
+NO_UNIT |= {"cpu_s_per_sample", "batch_values", "collectives", "epoch_samples", "worker_threads"}
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,8 @@ class JobRecorder:
         self._telemetry: Telemetry | None = None
         self._ranks: dict[int, int] = {}
         """The processes of other ranks, and which these are."""
+        self._workers: list[int] = []
+        """The processes that are workers of a watched script's loader now."""
         self._end: tuple[Status, str] | None = None
         """The job's last message: how it ended, and the error."""
         self._origin: float | None = None
@@ -396,6 +398,10 @@ class JobRecorder:
                 self._ranks[values["pid"]] = values["rank"]
                 if self._telemetry is not None:
                     self._telemetry.add_rank(values["pid"], values["rank"])
+            case "workers":
+                self._workers = values["pids"]
+                if self._telemetry is not None:
+                    self._telemetry.follow_workers(self._workers)
             case "end":
                 self._end = values["status"], values["error"]
                 # the job no longer updates them
@@ -446,6 +452,7 @@ class JobRecorder:
         )
         for each, rank in self._ranks.items():
             self._telemetry.add_rank(each, rank)
+        self._telemetry.follow_workers(self._workers)
         self._telemetry.start()
 
     def _flush(self, *, last: bool = False) -> None:

@@ -244,6 +244,23 @@ class TelemetrySample:
     )
     shm_used_bytes: float = measured("used of /dev/shm, by all programs")
     shm_free_bytes: float = measured("free of /dev/shm")
+    worker_threads: float = measured("threads of a worker of a watched script, mean over them")
+    worker_cpu_pct: float = measured(
+        "CPU use of a worker of a watched script, mean over them, 100 = one core busy"
+    )
+    worker_private_bytes: float = measured(
+        "memory that a worker of a watched script shares with nobody, mean, every 15 s; smaps_rollup"
+    )
+    worker_pss_bytes: float = measured(
+        "the same with its part of shared pages (proportional set size), every 15 s"
+    )
+    worker_rss_bytes: float = measured("the same with all shared pages (resident), every 15 s")
+    workers_age_s: float = measured(
+        "time since the workers of which these are were seen first: it falls where others took their place"
+    )
+    memory_available_bytes: float = measured(
+        "memory that programs can still use, of the machine or the control group, every 15 s"
+    )
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,12 @@ STOPPED = (b"T", b"t")
 
 A process that waits for a drive, a network or a lock has other states."""
 # Places in /proc/PID/stat after the name in parentheses. proc_pid_stat(5) counts from 1, with the
-# process's id and name: 3, 4, 14 to 15, 16 to 17 and 24 there.
+# process's id and name: 3, 4, 14 to 15, 16 to 17, 20 and 24 there.
 STATE = 0
 PARENT = 1
 OWN_TICKS = slice(11, 13)
 REAPED_TICKS = slice(13, 15)
+THREADS = 17
 RSS_PAGES = 21
 
 
@@ -44,6 +45,7 @@ class ProcessFigures(NamedTuple):
     stopped: bool
     parent: int
     """The id of its parent."""
+    threads: int
 
 
 def read(path: str) -> bytes:
@@ -63,7 +65,8 @@ def process_figures(pid: int) -> ProcessFigures:
     reaped_s = sum(map(int, fields[REAPED_TICKS])) / ticks_per_s
     rss_bytes = int(fields[RSS_PAGES]) * page_bytes
     parent = int(fields[PARENT])
-    return ProcessFigures(own_s, reaped_s, rss_bytes, fields[STATE] in STOPPED, parent)
+    threads = int(fields[THREADS])
+    return ProcessFigures(own_s, reaped_s, rss_bytes, fields[STATE] in STOPPED, parent, threads)
 
 
 @functools.cache
@@ -204,6 +207,15 @@ class ProcessTree:
             process.pid for process, figures in self._last.items() if figures and figures.rss_bytes
         )
 
+    @property
+    def figures(self) -> dict[int, ProcessFigures]:
+        """Returns the figures of the processes in the last sample by their ids, without zombies."""
+        return {
+            process.pid: figures
+            for process, figures in self._last.items()
+            if figures and figures.rss_bytes
+        }
+
     def sample(self, now: float) -> tuple[float, float]:
         """Returns CPU percent since the last sample (100 = one core busy) and resident bytes.
 
@@ -297,7 +309,9 @@ def _figures(process: psutil.Process) -> ProcessFigures | None:
             stopped = process.status() in ("stopped", "tracing-stop")
             reaped_s = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
             used_s = times.user + times.system
-            return ProcessFigures(used_s, reaped_s, resident, stopped, process.ppid())
+            parent = process.ppid()
+            threads = process.num_threads()
+            return ProcessFigures(used_s, reaped_s, resident, stopped, parent, threads)
     except psutil.Error:
         return None
 

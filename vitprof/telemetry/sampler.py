@@ -25,6 +25,7 @@ from vitprof.telemetry.processes import (
     RunQueue,
     disk_io_bytes,
 )
+from vitprof.telemetry.worker_figures import Workers
 
 MIN_GAP_S = 1.0
 """How late (s) a sample must come to count as a gap.
@@ -232,6 +233,8 @@ class Telemetry:
         self.add_rank = self._seeker.add_rank
         self.stops = self._seeker.stops
         """Times in which the job could not run, once they are over."""
+        self._workers = Workers()
+        self.follow_workers = self._workers.follow
         self._run_queue = RunQueue()
         self._pressure = CpuPressure()
         self._machine_cpu = MachineCpu()
@@ -284,6 +287,7 @@ class Telemetry:
         row["cpu_pressure_pct"] = self._pressure.sample(now)
         row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_io_bytes()[0])
         row["shm_used_bytes"], row["shm_free_bytes"] = shared_memory()
+        row.update(self._workers.sample(now, self._tree.figures)._asdict())
         # Last: NVML may block for 20 ms.
         row.update(self._read_gpu(now))
         row.update(self.gauges)

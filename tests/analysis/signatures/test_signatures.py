@@ -466,6 +466,58 @@ def test_shared_memory_that_is_nearly_full() -> None:
     assert "shared-memory-full" not in found(steps, larger, workers=2, **IN_WORKERS)
 
 
+def own_memory(mb_each: float, *, rss_mb_each: float = 0.0, n: int = 41) -> Series:
+    """Memory of workers, which grows by so much from one sample to the next."""
+    number = np.arange(n)
+    wobble = 0.2 * MB * np.random.default_rng(3).standard_normal(n)
+    wobble[[0, -1]] = 0.0
+    return made_telemetry(
+        100 + 15.0 * number,
+        worker_private_bytes=MB * (20 + mb_each * number) + wobble,
+        worker_pss_bytes=100 * MB,
+        worker_rss_bytes=MB * (700 + rss_mb_each * number) + wobble,
+        workers_age_s=15.0 * number,
+        memory_available_bytes=8192 * MB,
+    )
+
+
+FORKED = {**FACTS, "handed_over": {"start_method": "fork"}}
+
+
+def test_workers_that_copy_what_they_share() -> None:
+    steps = trace(noise(100, seed=5))
+    s = found(steps, own_memory(2.0), FORKED, workers=4, **IN_WORKERS)["worker-memory"]
+    assert s.sentence.startswith("Each of the 4 workers' private memory grows by 480 MiB an hour (")
+    assert "80.0 MiB so far. All that a worker has stays as it is: it copies" in s.sentence
+    assert "(copy-on-write, pytorch issue 13246)" in s.sentence
+    assert s.sentence.endswith("more can be copied by each, and there is room for that.")
+    assert s.evidence["full_in_s"] == pytest.approx(8192 / 4 / (2 / 15), rel=0.01)
+    assert math.isnan(s.cost_frac)
+    scarce = {**own_memory(2.0), "memory_available_bytes": np.full(41, 800 * MB)}
+    s = found(steps, scarce, FORKED, workers=4, **IN_WORKERS)["worker-memory"]
+    assert s.sentence.endswith(" At this rate memory is full in 25 min 0 s.")
+
+
+def test_workers_that_keep_what_they_make() -> None:
+    steps = trace(noise(100, seed=5))
+    kept = own_memory(2.0, rss_mb_each=2.0)
+    s = found(steps, kept, FORKED, workers=1, **IN_WORKERS)["worker-memory"]
+    assert s.sentence.startswith("Its one worker's private memory grows by 480 MiB an hour (")
+    assert (
+        "it keeps some of what it makes. At this rate memory is full in 17 h 04 min." in s.sentence
+    )
+    spawned = {**FACTS, "handed_over": {"start_method": "spawn"}}
+    s = found(steps, own_memory(2.0), spawned, workers=4, **IN_WORKERS)["worker-memory"]
+    assert "so far. At this rate memory" in s.sentence, "no cause that is not known"
+
+
+def test_memory_of_workers_that_does_not_grow_enough() -> None:
+    steps = trace(noise(100, seed=5))
+    for seen in (own_memory(1.2), own_memory(2.0, n=9), own_memory(0.0), made_telemetry()):
+        assert "worker-memory" not in found(steps, seen, FORKED, workers=4, **IN_WORKERS)
+    assert "worker-memory" not in found(steps, own_memory(2.0), FORKED, **IN_LOOP)
+
+
 def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> None:
     wait = noise(200, seed=19, mean=0.001)
     wait[::4] += 0.02
@@ -484,7 +536,7 @@ def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> N
         assert s.based_on
         assert s.evidence
         assert not re.search("nan|n/a", s.sentence)
-    assert len(RULES) == 12
+    assert len(RULES) == 13
 
 
 STEPS = {

@@ -152,6 +152,9 @@ def test_how_batches_cross_from_workers_is_a_table(store: RunStore, run_id: int)
     sample = {
         "shm_used_bytes": 48 << 20,
         "shm_free_bytes": 16 << 20,
+        "worker_private_bytes": 20 << 20,
+        "worker_pss_bytes": 80 << 20,
+        "worker_rss_bytes": 300 << 20,
     }
     rows = [
         [{"t_s": t_s, **sample}.get(name, math.nan) for name in TELEMETRY_COLUMNS]
@@ -165,6 +168,9 @@ def test_how_batches_cross_from_workers_is_a_table(store: RunStore, run_id: int)
     (shown,) = [table.value for table in at.dataframe if "Meaning" in table.value]
     told = dict(zip(shown["What"], shown["How much"], strict=True))
     assert told["/dev/shm at its peak"] == "48.0 MiB of 64.0 MiB (75%)"
+    private = "20.0 MiB; 80.0 MiB with its part of shared pages"
+    assert told["Private memory of a worker"] == private
+    assert told["Its growth"] == "0 B in 15.0 s, 2 samples: no steady growth"
 
 
 def test_slow_samples_are_a_list_that_sorts(store: RunStore, run_id: int) -> None:

@@ -126,6 +126,21 @@ def test_how_batches_are_handed_over_is_of_the_loader_that_trains() -> None:
     }
 
 
+def test_workers_are_those_of_the_loader_that_trains_and_of_what_took_its_place() -> None:
+    script = Script()
+    run = Run(script)
+    described(script, 901, "iterator", loader=TRAIN, pids=[4, 5], start_method="fork")
+    described(script, 902, "iterator", loader=CHECK, pids=[6, 7], start_method="fork")
+    script.train(8)
+    run.settle()
+    run.settle()
+    assert run.note("workers") == [{"pids": [4, 5]}], "once"
+    described(script, 903, "iterator", loader=TRAIN, pids=[8, 9], start_method="fork")
+    script.train(4)
+    run.settle()
+    assert run.note("workers")[1:] == [{"pids": [8, 9]}]
+
+
 def test_each_step_is_told_once() -> None:
     script = Script()
     run = Run(script)

@@ -22,6 +22,7 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     hand_over.many_tensors,
     hand_over.open_descriptors,
     workers.shared_memory_full,
+    workers.worker_memory_growth,
     resources.memory_growth,
     resources.other_programs,
 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis import arrays, thresholds
-from vitprof.analysis.timing import loading, steady
+from vitprof.analysis.timing import loading, steady, worker_use
 from vitprof.config import own_script
 from vitprof.config.parts import LOADERS, STORAGES
 from vitprof.formats import number, percent, seconds, size
@@ -328,7 +328,10 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
     if total:
         full_in_s = (float(total) - float(rss[-1])) / slope
         full = f" At this rate the machine's {size(float(total))} are full in {seconds(full_in_s)}."
-    if trace.config.loader == "dataloader" and (trace.config.workers or 0) > 0:
+    # Where the memory of the workers was sampled, `workers.worker_memory_growth` knows.
+    is_sampled = worker_use.worker_memory(trace.telemetry) is not None
+    has_workers = trace.config.loader == "dataloader" and (trace.config.workers or 0) > 0
+    if has_workers and not is_sampled:
         shared = "Workers that share Python lists with the main process copy them as they read them"
         full += f" {shared}; arrays are not copied."
     sentence = (

@@ -1,15 +1,21 @@
-"""Finds what the workers of a watched script use too much of: shared memory."""
+"""Finds what the workers of a watched script use too much of: shared memory, and memory of their own."""
 
 import math
 
 from vitprof.analysis.timing.steady import Trace
-from vitprof.analysis.timing.worker_use import shared_memory_peak
-from vitprof.formats import percent, size
+from vitprof.analysis.timing.worker_use import (
+    WorkerMemory,
+    shared_memory_peak,
+    worker_memory,
+)
+from vitprof.formats import percent, seconds, size
 from vitprof.recording.verdict import Signature
 
 FULL_FRAC = 0.8
 """Share of /dev/shm in use from which it is named. Batches differ in size, as with padding: what is a fourth larger
 than what was seen fills the rest."""
+LEAST_GROWTH_BYTES = 50 * 2**20
+"""Growth of a worker below which nothing is told: allocators keep as much."""
 
 
 def shared_memory_full(trace: Trace) -> Signature | None:
@@ -27,3 +33,65 @@ def shared_memory_full(trace: Trace) -> Signature | None:
     evidence = {"used_bytes": peak.used_bytes, "size_bytes": peak.size_bytes}
     source = "statvfs of /dev/shm with each sample; pytorch issue 5040"
     return Signature("shared-memory-full", sentence, math.nan, math.nan, evidence, source)
+
+
+def worker_memory_growth(trace: Trace) -> Signature | None:
+    """Finds workers whose private memory grows and grows.
+
+    A forked worker shares the main process's memory until one of them writes to it, and Python writes to
+    each object that it looks at, as it counts references: a Dataset's list of file names is copied page by
+    page (pytorch issue 13246).
+    """
+    memory = worker_memory(trace.telemetry)
+    workers = trace.config.workers
+    if not workers or memory is None or not memory.grows:
+        return None
+    if memory.grown_bytes < LEAST_GROWTH_BYTES:
+        return None
+    rate = memory.bytes_per_s
+    full_in_s = memory.available_bytes / (rate.value * workers)
+    of_all = "Its one worker's" if workers == 1 else f"Each of the {workers} workers'"
+    sentence = (
+        f"{of_all} private memory grows by {size(rate.value * 3600)} an hour "
+        f"({size(rate.low * 3600)} to {size(rate.high * 3600)}), {size(memory.grown_bytes)} so far."
+        f"{_why(trace, memory)}{_until_full(trace, memory, full_in_s)}"
+    )
+    evidence = {
+        "bytes_per_s": rate.value,
+        "bytes_per_s_low": rate.low,
+        "bytes_per_s_high": rate.high,
+        "grown_bytes": memory.grown_bytes,
+        "rss_bytes_per_s": memory.rss_bytes_per_s,
+        "shared_bytes": memory.shared_bytes,
+        "full_in_s": full_in_s,
+        "n_samples": memory.n_samples,
+    }
+    source = "smaps_rollup of each worker, every 15 s; pytorch issue 13246"
+    return Signature("worker-memory", sentence, math.nan, math.nan, evidence, source)
+
+
+def _is_copied(trace: Trace, memory: WorkerMemory) -> bool:
+    of_batch = trace.facts.get("handed_over") or {}
+    return memory.is_copied and of_batch.get("start_method") == "fork"
+
+
+def _why(trace: Trace, memory: WorkerMemory) -> str:
+    """Returns where the growth comes from, as far as that is known."""
+    if _is_copied(trace, memory):
+        return (
+            " All that a worker has stays as it is: it copies what it shares with the main process as it reads "
+            "that (copy-on-write, pytorch issue 13246), such as a list of Python objects; arrays are not copied."
+        )
+    if not memory.is_copied:
+        return " All that a worker has grows, too: it keeps some of what it makes."
+    return ""
+
+
+def _until_full(trace: Trace, memory: WorkerMemory, full_in_s: float) -> str:
+    """Returns when memory is full at this rate; of copies, whether there is room for all of them."""
+    if not math.isfinite(full_in_s):
+        return ""
+    to_copy = memory.shared_bytes * (trace.config.workers or 1)
+    if _is_copied(trace, memory) and to_copy < memory.available_bytes:
+        return f" At most {size(memory.shared_bytes)} more can be copied by each, and there is room for that."
+    return f" At this rate memory is full in {seconds(full_in_s)}."

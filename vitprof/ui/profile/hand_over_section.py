@@ -78,3 +78,22 @@ def _of_the_workers(run: store.StoredRun, telemetry: Series) -> Iterator[Row]:
             f"({formats.percent(peak.frac)})",
             "Of all programs. Where it is full, a worker ends with a bus error.",
         )
+    memory = worker_use.worker_memory(telemetry)
+    if memory is not None:
+        private = formats.size(memory.private_bytes)
+        yield Row(
+            "Private memory of a worker",
+            f"{private}; {formats.size(memory.pss_bytes)} with its part of shared pages",
+            "Mean over the workers in the last sample: what their end would free.",
+        )
+        if memory.n_samples > 1:
+            yield Row("Its growth", _growth(memory), "Over the time that the same workers ran.")
+
+
+def _growth(memory: worker_use.WorkerMemory) -> str:
+    """Returns by how much it grew, and the rate of that where it is real."""
+    grown = f"{formats.size(memory.grown_bytes)} in {formats.seconds(memory.span_s)}"
+    if not memory.grows:
+        return f"{grown}, {formats.count(memory.n_samples, 'sample')}: no steady growth"
+    an_hour = formats.size(memory.bytes_per_s.value * 3600)
+    return f"{an_hour} an hour; {grown}"

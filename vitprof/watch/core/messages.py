@@ -162,11 +162,17 @@ class RunMessages:
         """Whether the process was told which loader trains."""
         self._sent_facts: dict[str, Any] = {}
         """The facts that were told last."""
+        self._workers_of: dict[int, list[int]] = {}
+        """By loader, that of the last iterator with workers at the end: the ids of their processes."""
+        self._sent_workers: list[int] = []
+        """Those that were told last."""
 
     def add(self, descriptions: Iterable[Description], rows: Sequence[Row]) -> list[Message]:
         """Adds what has arrived; returns what is certain of a run that was over for now."""
         descriptions = list(descriptions)
         self._descriptions |= {described.number: described for described in descriptions}
+        for described in descriptions:
+            self._add_workers(described)
         self._live.add(descriptions, [])
         messages: list[Message] = []
         begun = 0
@@ -180,6 +186,24 @@ class RunMessages:
                     self._finished = True
         self._add(rows[begun:])
         return messages
+
+    def _add_workers(self, described: Description) -> None:
+        """Notes the workers of an iterator."""
+        pids = described.facts.get("pids") if described.kind == ITERATOR else None
+        if pids:
+            loader = described.facts["loader"]
+            self._workers_of.pop(loader, None)
+            self._workers_of[loader] = pids
+
+    def _workers(self) -> list[int]:
+        """Returns the workers of the loader that trains, or of the last one that took its place, as in a script
+        that makes its loader anew for each epoch; [] where none are known."""
+        facts = self._loader_facts(self._main_loader)
+        for loader, pids in reversed(self._workers_of.items()):
+            feeds = loader == self._main_loader or loader in self._totals.loaders
+            if feeds and self._loader_facts(loader) == facts:
+                return pids
+        return []
 
     def _add(self, rows: Sequence[Row]) -> None:
         self._live.add([], rows)
@@ -240,6 +264,10 @@ class RunMessages:
         for evaluation in new.evaluations:
             times = {"t_start_s": evaluation.begin_s, "t_end_s": evaluation.end_s}
             messages.append(Note("phase", {"name": "evaluate", **times}))
+        workers = self._workers()
+        if workers != self._sent_workers:
+            self._sent_workers = workers
+            messages.append(Note("workers", {"pids": workers}))
         facts = self._facts(training, finished=finished)
         changed = {name: fact for name, fact in facts.items() if self._sent_facts.get(name) != fact}
         if changed:
