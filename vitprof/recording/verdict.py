@@ -70,8 +70,8 @@ class Signature:
 
     name: str
     """Machine word: worker-period, slow-worker, slow-samples, many-tensors, open-descriptors,
-    shared-memory-full, worker-memory, epoch-start, first-batch, garbage-collection, cold-to-warm,
-    memory-growth, other-programs."""
+    shared-memory-full, worker-memory, worker-threads, epoch-start, first-batch, garbage-collection,
+    cold-to-warm, memory-growth, other-programs."""
     sentence: str
     """What was seen and where it comes from, in words."""
     cost_s_per_step: Figure

@@ -518,6 +518,35 @@ def test_memory_of_workers_that_does_not_grow_enough() -> None:
     assert "worker-memory" not in found(steps, own_memory(2.0), FORKED, **IN_LOOP)
 
 
+def test_workers_with_more_threads_than_cores() -> None:
+    steps = trace(noise(100, seed=5))
+    t = np.linspace(steps["t_start_s"][0], steps["t_start_s"][-1], 40)
+
+    def seen(**changes: float) -> Series:
+        usual = {"worker_threads": 7.0, "worker_cpu_pct": 140.0, "workers_cpu_wait_pct": 260.0}
+        return made_telemetry(t, **(usual | changes))
+
+    facts = {**FACTS, "handed_over": {"torch_threads": 1}}
+    s = found(steps, seen(), facts, workers=2, **IN_WORKERS)["worker-threads"]
+    assert s.sentence.startswith(
+        "Each of the 2 workers has 7 threads and keeps 1.40 cores busy, and 2.60 of their threads wait for one "
+        "of the 4 cores at any time. PyTorch has one of them: the others are a library's. To try: "
+    )
+    set_to = {**FACTS, "handed_over": {"torch_threads": 4}}
+    s = found(steps, seen(), set_to, workers=2, **IN_WORKERS)["worker-threads"]
+    assert "PyTorch is set to 4 there." in s.sentence
+    for changes in (
+        {"worker_threads": 2.0},
+        {"worker_threads": 3.0},
+        {"worker_cpu_pct": 105.0},
+        {"workers_cpu_wait_pct": 20.0},
+        {"workers_cpu_wait_pct": math.nan},
+    ):
+        assert "worker-threads" not in found(steps, seen(**changes), facts, workers=2, **IN_WORKERS)
+    many = {**facts, "cpu_count": 64}
+    assert "worker-threads" not in found(steps, seen(), many, workers=2, **IN_WORKERS)
+
+
 def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> None:
     wait = noise(200, seed=19, mean=0.001)
     wait[::4] += 0.02
@@ -536,7 +565,7 @@ def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> N
         assert s.based_on
         assert s.evidence
         assert not re.search("nan|n/a", s.sentence)
-    assert len(RULES) == 13
+    assert len(RULES) == 14
 
 
 STEPS = {

@@ -152,6 +152,8 @@ def test_how_batches_cross_from_workers_is_a_table(store: RunStore, run_id: int)
     sample = {
         "shm_used_bytes": 48 << 20,
         "shm_free_bytes": 16 << 20,
+        "worker_threads": 3.0,
+        "worker_cpu_pct": 50.0,
         "worker_private_bytes": 20 << 20,
         "worker_pss_bytes": 80 << 20,
         "worker_rss_bytes": 300 << 20,
@@ -171,6 +173,7 @@ def test_how_batches_cross_from_workers_is_a_table(store: RunStore, run_id: int)
     private = "20.0 MiB; 80.0 MiB with its part of shared pages"
     assert told["Private memory of a worker"] == private
     assert told["Its growth"] == "0 B in 15.0 s, 2 samples: no steady growth"
+    assert told["Threads of a worker"] == "3; 0.500 cores busy"
 
 
 def test_slow_samples_are_a_list_that_sorts(store: RunStore, run_id: int) -> None:

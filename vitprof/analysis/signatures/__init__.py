@@ -23,6 +23,7 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     hand_over.open_descriptors,
     workers.shared_memory_full,
     workers.worker_memory_growth,
+    workers.worker_threads,
     resources.memory_growth,
     resources.other_programs,
 )

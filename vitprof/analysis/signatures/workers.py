@@ -1,14 +1,17 @@
-"""Finds what the workers of a watched script use too much of: shared memory, and memory of their own."""
+"""Finds what the workers of a watched script use too much of: shared memory, memory, threads."""
 
 import math
 
+from vitprof.analysis import thresholds
+from vitprof.analysis.arrays import mean
 from vitprof.analysis.timing.steady import Trace
 from vitprof.analysis.timing.worker_use import (
     WorkerMemory,
     shared_memory_peak,
+    worker_cores,
     worker_memory,
 )
-from vitprof.formats import percent, seconds, size
+from vitprof.formats import number, percent, seconds, size
 from vitprof.recording.verdict import Signature
 
 FULL_FRAC = 0.8
@@ -16,6 +19,15 @@ FULL_FRAC = 0.8
 than what was seen fills the rest."""
 LEAST_GROWTH_BYTES = 50 * 2**20
 """Growth of a worker below which nothing is told: allocators keep as much."""
+OWN_THREADS = 3
+"""Threads of a worker without any of a library: its own, one that puts batches into the queue, and one that gives out
+the descriptors of their memory."""
+MORE_THAN_ONE_CORE = 1.1
+"""Cores that a worker keeps busy from which its threads work at once. A tenth is for putting batches into the queue,
+and for clock ticks."""
+WAITING_THREADS = 0.5
+"""Threads of workers that wait for a core, by mean, from which there are too many of them: with fewer, cores are free
+as they are needed."""
 
 
 def shared_memory_full(trace: Trace) -> Signature | None:
@@ -95,3 +107,42 @@ def _until_full(trace: Trace, memory: WorkerMemory, full_in_s: float) -> str:
     if _is_copied(trace, memory) and to_copy < memory.available_bytes:
         return f" At most {size(memory.shared_bytes)} more can be copied by each, and there is room for that."
     return f" At this rate memory is full in {seconds(full_in_s)}."
+
+
+def worker_threads(trace: Trace) -> Signature | None:
+    """Finds workers whose threads work at once, and wait for cores that there are not.
+
+    PyTorch sets one thread for itself in a worker; OpenCV and NumPy's libraries begin one for each core, in
+    each worker.
+    """
+    workers = trace.config.workers
+    cores = worker_cores(trace.facts)
+    if not workers or trace.n_steady < thresholds.MIN_STEPS:
+        return None
+    threads = mean(trace.while_training("worker_threads")[1])
+    busy = mean(trace.while_training("worker_cpu_pct")[1]) / 100
+    waiting = mean(trace.while_training("workers_cpu_wait_pct")[1]) / 100
+    are_many = threads > OWN_THREADS and threads * workers > cores
+    if not (are_many and busy > MORE_THAN_ONE_CORE and waiting >= WAITING_THREADS):
+        return None
+    torch_threads = int((trace.facts.get("handed_over") or {}).get("torch_threads") or 0)
+    whose = ""
+    if torch_threads == 1:
+        whose = " PyTorch has one of them: the others are a library's."
+    elif torch_threads > 1:
+        whose = f" PyTorch is set to {torch_threads} there."
+    sentence = (
+        f"Each of the {workers} workers has {threads:.0f} threads and keeps {number(busy)} cores busy, and "
+        f"{number(waiting)} of their threads wait for one of the {cores:.0f} cores at any time.{whose} To try: "
+        "one thread in each worker, by OMP_NUM_THREADS=1, or cv2.setNumThreads(0) and torch.set_num_threads(1) in "
+        "worker_init_fn."
+    )
+    evidence = {
+        "worker_threads": threads,
+        "worker_cores": busy,
+        "waiting_threads": waiting,
+        "cores": cores,
+        "n_steps": trace.n_steady,
+    }
+    source = "/proc/PID/stat and schedstat of the workers while it trains"
+    return Signature("worker-threads", sentence, math.nan, math.nan, evidence, source)

@@ -1,9 +1,11 @@
-"""What the workers of a watched script use over a run: shared memory, memory of their own."""
+"""What the workers of a watched script use over a run: shared memory, memory of their own, threads."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from vitprof.analysis import students_t
 from vitprof.analysis.arrays import Floats, Interval, Series, column
 
 COLUMNS = (
-    *("t_s", "shm_used_bytes", "shm_free_bytes"),
+    *("t_s", "shm_used_bytes", "shm_free_bytes", "worker_threads", "worker_cpu_pct"),
     *("worker_private_bytes", "worker_pss_bytes", "worker_rss_bytes", "workers_age_s"),
     "memory_available_bytes",
 )
@@ -143,3 +145,8 @@ def growth(t_s: Floats, values: Floats) -> Interval:
     variance = n * squares / (n - 1) * (1 + alike) / (1 - alike)
     reach = students_t.quantile(students_t.TWO_SIDED_95, n - 1) * math.sqrt(variance) / total_s
     return Interval(rate, rate - reach, rate + reach)
+
+
+def worker_cores(facts: Mapping[str, Any]) -> float:
+    """Returns the cores that the job has; NaN where that is not known."""
+    return float(facts.get("job_cpu_count") or facts.get("cpu_count") or math.nan)

@@ -1,12 +1,13 @@
 """How batches cross from the workers of a watched script, on the Loading tab."""
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import streamlit as st
 
 from vitprof import formats, store
-from vitprof.analysis.arrays import Series
+from vitprof.analysis.arrays import Series, mean
 from vitprof.analysis.timing import hand_over, worker_use
 from vitprof.ui import findings, tables
 
@@ -88,6 +89,16 @@ def _of_the_workers(run: store.StoredRun, telemetry: Series) -> Iterator[Row]:
         )
         if memory.n_samples > 1:
             yield Row("Its growth", _growth(memory), "Over the time that the same workers ran.")
+    threads = mean(telemetry["worker_threads"])
+    if math.isfinite(threads):
+        cores = formats.number(mean(telemetry["worker_cpu_pct"]) / 100)
+        set_to = (run.facts.get("handed_over") or {}).get("torch_threads")
+        of_torch = f" PyTorch is set to {set_to} in an operation." if set_to else ""
+        yield Row(
+            "Threads of a worker",
+            f"{threads:.0f}; {cores} cores busy",
+            f"Mean over the workers. Three are its own and PyTorch's.{of_torch}",
+        )
 
 
 def _growth(memory: worker_use.WorkerMemory) -> str:
