@@ -234,6 +234,15 @@ class Description:
     facts: dict[str, Any]
 
 
+PENDING_MARK = 5642.7341
+"""The second word of the memory in which a process says that it waits for a batch: see `pending_wait`."""
+
+
+def stack_address(pid: int) -> str:
+    """Returns where a process says where it is in its Python code: a socket of Linux's that has no file."""
+    return f"\0vitprof-stack-{pid}"
+
+
 class Buffer:
     """The events of a process that are not sent yet. Any thread may emit; one takes."""
 

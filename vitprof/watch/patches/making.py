@@ -21,6 +21,7 @@ from vitprof.watch.fetch_times import (
     timed_fetch,
 )
 from vitprof.watch.patching import DATALOADER, when_imported
+from vitprof.watch.stack_answers import note_maker
 
 COMPOSES = {
     "torchvision.transforms.transforms": "__call__",
@@ -57,6 +58,7 @@ def time_fetching(dataloader: ModuleType) -> None:
         info = dataloader.get_worker_info()
         self._vitprof_worker = -1 if info is None else int(info.id)
         self._vitprof_clock = sample_clock(self)
+        note_maker(is_worker=info is not None)
 
     fetchers._BaseDatasetFetcher.__init__ = begin_timed
     begin_single = dataloader._SingleProcessDataLoaderIter.__init__
