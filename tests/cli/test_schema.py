@@ -28,6 +28,10 @@ OPEN = {
     "HandedOver",
     "SlowSample",
     "SlowSamples",
+    "LateBatches",
+    "LateBatch",
+    "ProcessSeen",
+    "MachineSeen",
     "ReplayBlock",
     "Stop",
 }

@@ -18,6 +18,7 @@ from vitprof.engine.locations import remove_copies
 from vitprof.errors import one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs import finalise, scheduling
+from vitprof.jobs.late_batches import LateBatchRecorder
 from vitprof.jobs.outbox import WRITE_WITHIN_S, Outbox
 from vitprof.jobs.runners import Launcher, Runner, start_runner
 from vitprof.measure.step_columns import Columns
@@ -43,6 +44,7 @@ PLACE_WITHIN_S = 2.0
 """How long (s) the files of the machine's places may take: they may be on a drive that does not answer."""
 PLACE_UNKNOWN = scheduling.NOT_SEEN.format("the files that say so do not answer")
 NOT_BEGUN = "stopped before it began"
+NO_WAITS = np.empty(0)
 
 
 def log_file(run_id: int, logs: Path | None = None) -> Path:
@@ -276,6 +278,7 @@ class JobRecorder:
         self._sampled: deque[tuple[float, ...]] = deque()
         """Telemetry samples not yet given to the outbox; the telemetry's thread appends to it."""
         self._telemetry: Telemetry | None = None
+        self._late_batches = LateBatchRecorder()
         self._ranks: dict[int, int] = {}
         """The processes of other ranks, and which these are."""
         self._workers: list[int] = []
@@ -331,6 +334,7 @@ class JobRecorder:
                 remove_copies()  # those of a job that was killed
             if self._telemetry is not None:
                 self._telemetry.stop()
+            self._late_batches.stop()
         self._flush(last=True)
         self._finish(origin, reason)
         self.outbox.wait_for_end()
@@ -377,6 +381,7 @@ class JobRecorder:
             self._of_ranks.append(message)
         else:
             self._steps.append(message)
+            self._late_batches.add_waits(message.get("data_wait_s", NO_WAITS).tolist())
 
     def _receive_note(self, note: Note, runner: Runner) -> None:
         values = note.values
@@ -402,6 +407,8 @@ class JobRecorder:
                 self._workers = values["pids"]
                 if self._telemetry is not None:
                     self._telemetry.follow_workers(self._workers)
+            case "looked_at" | "workers_begun" | "late":
+                self._late_batches.receive(note)
             case "end":
                 self._end = values["status"], values["error"]
                 # the job no longer updates them
@@ -461,6 +468,7 @@ class JobRecorder:
         of_ranks = self._of_ranks
         self._of_ranks = []
         facts = self._disturbances.update(steps, self._telemetry, last=last, of_ranks=of_ranks)
+        facts |= self._late_batches.facts()
         if facts:
             self._add("facts", facts)
         # by number: the telemetry's thread may append meanwhile

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 from vitprof.config import RunConfig
 from vitprof.recording import columns
 from vitprof.recording.codec import CONFIG, ColumnsOf, KnownKeys
+from vitprof.recording.late_batches import LateBatches
 from vitprof.recording.rank_facts import NodeFacts, RankFacts, RestartFacts
 from vitprof.recording.verdict import Verdict
 
@@ -323,6 +324,8 @@ class Facts(TypedDict, total=False):
     """What each batch of a watched run is made of."""
     slow_samples: SlowSamples
     """The samples of a watched run that take longest to make; not in a run that measures its headroom."""
+    late_batches: LateBatches
+    """The batches of a watched run that came late, and what was seen meanwhile."""
     replay: dict[str, ReplayBlock]
     """Blocks of a watched run by number; odd ones reuse kept batches."""
     replay_refused: str | None

@@ -1,5 +1,6 @@
 """The hooks record what a real loop of PyTorch's does, and go without a trace."""
 
+import contextlib
 import gc
 import math
 import queue
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data.dataloader
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from tests.forking import exit_status_of, fork_doing
 from vitprof.watch.core.compute_parts import ComputeParts, compute_parts
@@ -99,6 +100,37 @@ def test_a_loop_is_recorded_in_order(recorder: Recorder) -> None:
     work = [Kind.BACKWARD, Kind.DIFFERENTIATED, Kind.STEPPED]
     step = [Kind.REQUESTED, Kind.RECEIVED, *work]
     assert kinds(recorder) == [Kind.BEGUN, *step, *step, Kind.REQUESTED, Kind.EXHAUSTED]
+
+
+class Waits(Dataset[torch.Tensor]):
+    """Notes what the recorder says of the wait that its sample is made in; the last sample fails."""
+
+    def __init__(self, recorder: Recorder, fails: bool) -> None:
+        self.recorder = recorder
+        self.fails = fails
+        self.pending: list[float] = []
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.pending.append(self.recorder.pending[0])
+        if self.fails and index:
+            raise RuntimeError("it is damaged")
+        return torch.ones(2)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_others_can_see_since_when_it_waits(recorder: Recorder, fails: bool) -> None:
+    dataset = Waits(recorder, fails)
+    after = []
+    with contextlib.suppress(RuntimeError):
+        for _ in DataLoader(dataset, batch_size=1):
+            after.append(recorder.pending[0])
+    assert recorder.pending[0] == 0.0
+    assert set(after) == {0.0}
+    requested = [event.at_s for event in events(recorder) if event.kind is Kind.REQUESTED]
+    assert dataset.pending == requested[:2], "to the bit, so that looks and events meet"
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -312,6 +313,21 @@ def test_what_is_forked_after_the_watching_tells_nothing(program: FakeConnection
 
     assert exit_status_of(fork_doing(train_there)) == 0
     assert not watched._forked.is_news()
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no memory without a file")
+def test_the_program_that_records_learns_where_to_see_a_wait(program: FakeConnection) -> None:
+    watched = Watching()
+    words = watched.recorder.pending
+    header = watched._header()
+    assert watched.recorder.pending is not words
+    assert watched._header() == header, "the same for each run of a script"
+    watched.recorder.pending[0] = 4.5
+    shown = os.pread(header["pending"], 8, 0)
+    assert struct.unpack("=d", shown) == (4.5,)
+    watched.begin_anew_or_stop()
+    watched.recorder.pending[0] = 7.5
+    assert os.pread(header["pending"], 8, 0) == shown, "a fork says nothing of its parent"
 
 
 def test_headroom_begins_or_is_refused_by_the_cores_word(

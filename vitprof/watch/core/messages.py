@@ -18,6 +18,7 @@ from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
 from vitprof.watch.core.columns import WARMUP_STEPS, columns_of
 from vitprof.watch.core.compute_parts import ComputeParts
+from vitprof.watch.core.late_batches import late_batches, worker_processes
 from vitprof.watch.core.live import LiveSteps
 from vitprof.watch.core.loop import Step
 from vitprof.watch.core.replay_blocks import SEVERAL_LOADERS, ReplayBlocks, asks_several
@@ -160,6 +161,8 @@ class RunMessages:
         self._blocks = ReplayBlocks() if process.get("headroom") else None
         self._said_loader = False
         """Whether the process was told which loader trains."""
+        self._is_looked_at = "pending" in process
+        """Whether the process lets others know that it waits for a batch."""
         self._sent_facts: dict[str, Any] = {}
         """The facts that were told last."""
         self._workers_of: dict[int, list[int]] = {}
@@ -176,6 +179,9 @@ class RunMessages:
         self._live.add(descriptions, [])
         messages: list[Message] = []
         begun = 0
+        workers = worker_processes(descriptions)
+        if workers and self._is_looked_at:
+            messages.append(Note("workers_begun", {"pids": workers}))
         if OF_A_RUN & {row[0] for row in rows}:
             for n, row in enumerate(rows, 1):
                 if row[0] == Kind.PAUSED:
@@ -259,6 +265,9 @@ class RunMessages:
             self._begun = True
             messages.append(Note("environment", self._environment(block.steps)))
             messages.append(Note("stage", {"name": "training", "fraction": 0.0, "message": ""}))
+            if self._is_looked_at:
+                values = {"pid": self._process["pid"], "descriptor": self._process["pending"]}
+                messages.append(Note("looked_at", values))
         if block.steps:
             messages += self._steps(block, training)
         for evaluation in new.evaluations:
@@ -287,10 +296,18 @@ class RunMessages:
         figures = tracked(columns) if self._process.get("tracks") else {}
         if figures:
             messages.append(_answer({"tracked": figures, "thread": training.thread}))
+        if self._is_looked_at and self._blocks is None:
+            messages += self._late(block.steps)
         self._totals.add(block.steps, training)
         self._n_steps += len(columns["step"])
         self._last = block.steps[-1]
         return messages
+
+    def _late(self, steps: Sequence[Step]) -> list[Message]:
+        """Returns what is told of batches that came late in some steps."""
+        n_warmup = max(0, WARMUP_STEPS - self._totals.n)
+        late = late_batches(self._totals.n + n_warmup, steps[n_warmup:], self._descriptions)
+        return [Note("late", {"batches": late})] if late else []
 
     def _columns(self, block: StepBlock, training: Training) -> Columns:
         columns = columns_of(

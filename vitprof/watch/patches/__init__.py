@@ -13,7 +13,7 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
@@ -175,6 +175,9 @@ class Recorder:
         """Serves kept batches again, where headroom is measured."""
         self.limit: StepLimit | None = None
         """Ends the script, or its watching, after some steps."""
+        self.pending: MutableSequence[float] = [0.0]
+        """Its first word: since when the script waits for a batch; see `pending_wait`. Any word, until a program
+        looks at one."""
         self.failed: Exception | None = None
         """The error of a hook, after which none records."""
         self.notes = False

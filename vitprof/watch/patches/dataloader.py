@@ -168,6 +168,7 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
                 recorder.before_request()
             now_s = perf_counter()
             recorder.emit((REQUESTED, now_s, thread, number, ready, gradients, NAN))
+            recorder.pending[0] = now_s
             acts = recorder.acts
             if acts:
                 loader = getattr(self, LOADER, None)
@@ -175,14 +176,17 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
         except Exception as error:
             recorder.give_up(error)
         if kept is not None:
+            recorder.pending[0] = 0.0
             record_received(self, number, thread, perf_counter(), kept, None)
             return kept
         try:
             delivered = following(self)
         except BaseException as error:
+            recorder.pending[0] = 0.0
             _record_exhausted(recorder, number, failed=not isinstance(error, StopIteration))
             raise
         now_s = perf_counter()
+        recorder.pending[0] = 0.0
         batch, times = unpacked(delivered)
         record_received(self, number, thread, now_s, batch, times)
         try:

@@ -125,6 +125,7 @@ def fetch_recorded(recorder: Recorder, iterator: Any, fetch: Callable[[], Any]) 
         recorder.before_request()
         now_s = perf_counter()
         recorder.emit((REQUESTED, now_s, thread, number, n_ready(iterator), gradients, NAN))
+        recorder.pending[0] = now_s
         acts = recorder.acts
         if acts:
             loader = recorder.described(iterator._vitprof_loader, "loader")
@@ -142,6 +143,7 @@ def fetch_recorded(recorder: Recorder, iterator: Any, fetch: Callable[[], Any]) 
         raise
     finally:
         FETCHING.within = False
+        recorder.pending[0] = 0.0
     now_s = perf_counter()
     try:
         recorder.emit((RECEIVED, now_s, thread, number, *batch_sizes().of(batch)))

@@ -29,8 +29,10 @@ from vitprof.watch.patching import (
     say,
     whole_number,
 )
+from vitprof.watch.pending_wait import PendingWait
 from vitprof.watch.rank_identity import rank
 from vitprof.watch.runs import Planned, how_it_ended
+from vitprof.watch.stack_answers import answers_of
 from vitprof.watch.transport import Transport
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ class Watching:
         """Writes to the script's experiment tracker, where that was asked for."""
         self._forked = ForkedTraining()
         """That of processes which are forked from this one, in the run that is recorded."""
+        self._pending: PendingWait | None = None
+        """Since when the script waits for a batch, where the program that records it is to know."""
         self._transport = self._new_transport()
         self._has_begun = False
 
@@ -123,6 +127,9 @@ class Watching:
             self._transport.ask("close", {})
             self._live_log.close()
         self._transport.finish()
+        answers = answers_of(os.getpid()) if self._pending is not None else None
+        if answers is not None:
+            answers.close()
         CURRENT.recorder = None
         self._take_back()
 
@@ -135,6 +142,8 @@ class Watching:
         """
         is_worker = makes_workers()
         parent_trains = not (is_worker or self.over) and self._transport.has_trained()
+        self._pending = None  # that is of its parent
+        self.recorder.pending = [0.0]
         self._transport.forget()
         self.recorder.renew_locks()
         if is_worker:
@@ -199,7 +208,20 @@ class Watching:
     def _header(self) -> dict[str, Any]:
         tracks = bool(os.environ.get(LOG_TO)) and rank() == 0
         measures_headroom = self.recorder.headroom is not None
-        return {"declares": self.declares, "tracks": tracks, "headroom": measures_headroom}
+        header = {"declares": self.declares, "tracks": tracks, "headroom": measures_headroom}
+        return header | self._looked_at()
+
+    def _looked_at(self) -> dict[str, Any]:
+        """Lets the program that records the script look at it while it waits for a batch. Returns what
+        that must know; nothing where this system cannot say it."""
+        if self._pending is None:
+            try:
+                self._pending = PendingWait()
+            except Exception:  # also of an audit hook of the script's
+                return {}
+            self.recorder.pending = self._pending.words
+            answers_of(os.getpid())
+        return {"pending": self._pending.descriptor}
 
     def _received(self, answer: dict[str, Any]) -> bool:
         """Takes what the program says that is no answer to a question: which loader trains, where headroom

@@ -1,0 +1,264 @@
+"""Looks at a watched script while it waits for a batch that is late, and keeps what was seen.
+
+Whether a batch is late is decided while it is waited for, which step waited and who made the batch
+with hindsight, by the events. Both meet by the moment at which the batch was requested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import struct
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitprof.analysis.timing.late_batches import batch_seen
+from vitprof.errors import one_line
+from vitprof.jobs.stack_requests import StackRequests
+from vitprof.measure.wire import Note
+from vitprof.recording.late_batches import LateBatch
+from vitprof.telemetry.looks import GONE, Look, Looker
+from vitprof.watch.core.late_batches import LATE_S
+from vitprof.watch.events import PENDING_MARK
+from vitprof.watch.time_sketch import bucket_of, quantile_s
+
+CHECK_EVERY_S = 0.05
+"""How often (s) it is looked whether the script waits: 20 us each time."""
+USUAL_SHARE = 0.9
+TIMES_USUAL = 3.0
+"""A batch is late from so many times the wait that `USUAL_SHARE` of the batches stay below. A higher
+quantile, such as 99.5%, would be that of the late batches themselves, where there is one in a
+hundred: only ever longer ones would be late."""
+FEWEST_WAITS = 20
+"""Waits by which it is known what is usual."""
+FIRST_GAP_S = 0.1
+GAP_GROWS = 1.4
+MOST_LOOKS = 20
+"""The looks at one batch: the first ones `FIRST_GAP_S` apart, each gap longer than the one before, so
+that the last is after 3.5 minutes."""
+MOST_PROCESSES = 32
+"""Workers that are looked at: those that were started last."""
+MOST_PENDING = 32
+"""Late batches of which the events have not come yet. They come within seconds."""
+MOST_LISTED = 200
+JOIN_S = 5.0
+"""How long (s) to wait for the end of a look: /proc answers at once."""
+NOT_SEEN = "the script's process could not be looked at from outside: {}"
+
+
+class UsualWaits:
+    """How long the script usually waits for a batch."""
+
+    def __init__(self) -> None:
+        self._buckets = Counter[int]()
+        self._n = 0
+        self.late_s = math.inf
+        """From which wait (s) on a batch is late; infinite while that is not known."""
+
+    def add(self, waits_s: Iterable[float]) -> None:
+        """Adds waits; NaN is none."""
+        known = [wait_s for wait_s in waits_s if not math.isnan(wait_s)]
+        self._buckets.update(bucket_of(wait_s) for wait_s in known)
+        self._n += len(known)
+        if known and self._n >= FEWEST_WAITS:
+            usual_s = quantile_s(self._buckets, USUAL_SHARE)
+            self.late_s = max(LATE_S, TIMES_USUAL * usual_s)
+
+
+@dataclass(slots=True)
+class LateWait:
+    """A wait for a batch that is late, and the looks at it."""
+
+    requested_s: float
+    looks: list[Look] = field(default_factory=list)
+    next_s: float = 0.0
+    """When the next look is due."""
+    gap_s: float = FIRST_GAP_S
+
+
+class LookTaker:
+    """Decides when to look, and keeps the looks until somebody takes them."""
+
+    def __init__(self, take: Callable[[bool], Look], usual: UsualWaits) -> None:
+        """`take` takes a look, and is told whether it is the first one at a wait."""
+        self._take = take
+        self._usual = usual
+        self._current: LateWait | None = None
+        self._kept: deque[LateWait] = deque(maxlen=MOST_PENDING)
+
+    def check(self, requested_s: float, now_s: float) -> None:
+        """Takes a look if one is due. `requested_s`: since when the script waits for a batch; 0 where it
+        does not."""
+        wait = self._current
+        if wait is not None and wait.requested_s != requested_s:
+            wait = self._current = None
+        if not requested_s or now_s - requested_s < self._usual.late_s:
+            return
+        if wait is None:
+            wait = self._current = LateWait(requested_s)
+            self._kept.append(wait)
+        if len(wait.looks) == MOST_LOOKS or now_s < wait.next_s:
+            return
+        wait.looks.append(self._take(not wait.looks))
+        wait.next_s = now_s + wait.gap_s
+        wait.gap_s *= GAP_GROWS
+
+    def taken(self, requested_s: Iterable[float]) -> list[Look]:
+        """Removes and returns the looks at a wait that began at one of these moments."""
+        moments = set(requested_s)
+        # a copy, as the thread that looks may append meanwhile
+        for wait in self._kept.copy():
+            if wait.requested_s in moments:
+                with contextlib.suppress(ValueError):
+                    self._kept.remove(wait)
+                return list(wait.looks)
+        return []
+
+
+class LateBatchRecorder:
+    """The late batches of one run."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._usual = UsualWaits()
+        self._workers: list[int] = []
+        self._watch: ScriptWatch | None = None
+        self._listed: deque[LateBatch] = deque(maxlen=MOST_LISTED)
+        self._late = 0
+        self._waited_s = 0.0
+        self._not_seen = ""
+        self._is_new = False
+        """Whether there is something to tell that was not told."""
+
+    def receive(self, note: Note) -> None:
+        """Takes what the events say: see `watch.core.messages`."""
+        values = note.values
+        match note.kind:
+            case "looked_at":
+                self.follow(values["pid"], values["descriptor"])
+            case "workers_begun":
+                self.add_workers(values["pids"])
+            case "late":
+                self.add_late(values["batches"])
+
+    def follow(self, pid: int, descriptor: int) -> None:
+        """Looks at the script's process from here on, which says by this descriptor that it waits."""
+        self.stop()
+        try:
+            self._watch = ScriptWatch(pid, descriptor, self._usual, self._clock)
+        except (OSError, ValueError, struct.error) as error:
+            self._not_seen = NOT_SEEN.format(one_line(error))
+            self._is_new = True
+            return
+        self._watch.add_workers(self._workers)
+        self._watch.start()
+
+    def add_workers(self, pids: Iterable[int]) -> None:
+        """Adds processes that make batches for the script."""
+        self._workers = [*self._workers, *pids][-MOST_PROCESSES:]
+        if self._watch is not None:
+            self._watch.add_workers(self._workers)
+
+    def add_waits(self, waits_s: Iterable[float]) -> None:
+        """Adds the waits (s) of some steps."""
+        self._usual.add(waits_s)
+
+    def add_late(self, batches: Iterable[Mapping[str, Any]]) -> None:
+        """Adds what the events say of batches that came late: see `watch.core.late_batches`."""
+        watch = self._watch
+        if watch is None:
+            return
+        for late in batches:
+            looks = watch.taker.taken(late["requested_s"])
+            if not looks:
+                continue
+            self._listed.append(batch_seen(late, looks, watch.pid))
+            self._late += 1
+            self._waited_s += late["waited_s"]
+            self._is_new = True
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the fact "late_batches" where it has changed since the last call; else nothing."""
+        if not self._is_new:
+            return {}
+        self._is_new = False
+        fact: dict[str, Any] = {"late": self._late, "waited_s": self._waited_s}
+        fact["listed"] = list(self._listed)
+        if self._not_seen:
+            fact["not_seen"] = self._not_seen
+        return {"late_batches": fact}
+
+    def stop(self) -> None:
+        """Looks no more."""
+        if self._watch is None:
+            return
+        self._watch.stop()
+        if self._watch.error is not None:
+            self._not_seen = NOT_SEEN.format(one_line(self._watch.error))
+            self._is_new = True
+
+
+class ScriptWatch:
+    """A thread that looks at a script's process while it waits."""
+
+    def __init__(
+        self, pid: int, descriptor: int, usual: UsualWaits, clock: Callable[[], float]
+    ) -> None:
+        """Raises `OSError` or `ValueError` where the process does not show since when it waits."""
+        self.pid = pid
+        self._clock = clock
+        with open(f"/proc/{pid}/fd/{descriptor}", "rb") as shared:
+            self._words = mmap.mmap(shared.fileno(), mmap.PAGESIZE, access=mmap.ACCESS_READ)
+        _, mark = self._read()
+        if mark != PENDING_MARK:
+            raise ValueError("its descriptor is of something else")
+        self._looker = Looker()
+        self._stacks = StackRequests(clock)
+        self._workers: tuple[int, ...] = ()
+        self.taker = LookTaker(self._look, usual)
+        self.error: Exception | None = None
+        """What ended the looks early, if anything did."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"vitprof-late-{pid}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and waits for it. May be called again."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_S)
+        if not self._thread.is_alive():
+            self._stacks.drop()
+
+    def add_workers(self, pids: Iterable[int]) -> None:
+        self._workers = tuple(pids)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(CHECK_EVERY_S):
+                requested_s, _ = self._read()
+                self.taker.check(requested_s, self._clock())
+        except Exception as error:
+            self.error = error  # there is nobody to raise it to
+
+    def _read(self) -> tuple[float, float]:
+        requested_s, mark = struct.unpack_from("=2d", self._words)
+        return requested_s, mark
+
+    def _look(self, is_first: bool) -> Look:
+        at_s = self._clock()
+        if is_first:  # what was asked at an earlier wait is of that
+            self._stacks.drop()
+        answers = self._stacks.answers()
+        pids = (self.pid, *self._workers)
+        seen = self._looker.processes(pids)
+        look = Look(at_s, seen, self._looker.machine(self.pid), answers, self._stacks.unanswered)
+        self._stacks.ask(each.pid for each in seen if each.state != GONE)
+        return look
