@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.series import made_steps, made_telemetry
+from vitprof.analysis.signatures import find_signatures
 from vitprof.analysis.timing.late_batches import (
     Cause,
     cause_of,
@@ -19,6 +22,8 @@ from vitprof.analysis.timing.late_batches import (
     place_of,
     process_seen,
 )
+from vitprof.analysis.timing.steady import Trace
+from vitprof.config.own_script import own_config
 from vitprof.recording.late_batches import LateBatch
 from vitprof.telemetry.looks import Look, MachineLook, ProcessLook, Stack
 
@@ -27,7 +32,6 @@ N = 6
 EVERY_S = 0.1
 MAKING = Stack("dataset.py:41", "PIL.Image.open", ("PIL.Image.open 3", "dataset.get 41"))
 IDLE = Stack(frames=("selectors.select 415", "torch.utils.data._utils.worker._worker_loop 262"))
-CALM = MachineLook(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def seen(
@@ -230,3 +234,23 @@ def test_nothing_is_told_of_a_run_without_any() -> None:
     assert late_batches({}) is None
     assert late_batches({"late_batches": {"not_seen": "no /proc"}}) is None
     assert late_batches({"late_batches": {"late": 0, "waited_s": 0.0, "listed": []}}) is None
+
+
+def test_a_line_says_so_where_they_cost_a_part_of_the_time() -> None:
+    waits_s = np.full(60, 0.001)
+    waits_s[40] = 2.0
+    steps = made_steps(waits_s, 0.01, warmup=5)
+
+    def signatures(step: int) -> dict[str, Any]:
+        listed = [of(seen(READS), step, 2.0)]
+        facts = {"late_batches": {"late": 1, "waited_s": 2.0, "listed": listed}}
+        trace = Trace(steps, made_telemetry(), own_config("mine"), facts)
+        return {each.name: each for each in find_signatures(trace)}
+
+    found = signatures(40)["late-batches"]
+    assert found.sentence == (
+        "1 batch was late, 2.00 s of waits in all: worker 2 waited for a drive in "
+        "PIL.Image.open <- dataset.py:41, /data/old/0481.jpg."
+    )
+    assert found.cost_frac == pytest.approx(2.0 / steps["step_s"][5:].sum(), rel=0.1)
+    assert "late-batches" not in signatures(41)

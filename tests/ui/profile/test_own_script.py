@@ -203,3 +203,49 @@ def test_slow_samples_are_a_list_that_sorts(store: RunStore, run_id: int) -> Non
             "Size (MiB)": 24.0,
         }
     ]
+
+
+def test_late_batches_are_told_by_their_cause(store: RunStore, run_id: int) -> None:
+    maker = {
+        "looks": 6,
+        "seconds": 0.9,
+        "doing": {"drive": 6},
+        "own_cpu_frac": 0.01,
+        "queued_frac": 0.0,
+        "cpu_frac": 0.01,
+        "read_bytes": 4096.0,
+        "major_faults": 0.0,
+        "file": "/data/old/0481.jpg",
+        "own": "dataset.py:41",
+        "calls": "PIL.Image.open",
+        "frames": ["PIL.Image.open 3"],
+        "answers": 5,
+        "making": 5,
+        "unanswered": 0,
+    }
+    batch = {
+        "step": 8,
+        "waited_s": 1.0,
+        "worker": 2,
+        "looks": 6,
+        "made_meanwhile": True,
+        "maker": maker,
+        "loop": None,
+        "machine": None,
+    }
+    store.update_run(
+        run_id, facts={"late_batches": {"late": 1, "waited_s": 1.0, "listed": [batch]}}
+    )
+    at = app(run=str(run_id), tab="Loading")
+    assert "Late batches" in [header.value for header in at.header]
+    (shown,) = [table.value for table in at.dataframe if "Why" in table.value]
+    assert shown.to_dict("records") == [
+        {
+            "Batches": 1,
+            "In all (s)": 1.0,
+            "Longest (s)": 1.0,
+            "Why": "worker 2 waited for a drive in PIL.Image.open <- dataset.py:41, /data/old/0481.jpg",
+            "Where": "PIL.Image.open <- dataset.py:41",
+            "Step": 8,
+        }
+    ]

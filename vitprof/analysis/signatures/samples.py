@@ -1,6 +1,11 @@
-"""Finds samples of a watched script that take several times as long as the others."""
+"""Finds samples of a watched script that take several times as long as the others, and batches that
+come late.
+"""
 
-from vitprof.analysis.timing import slow_samples
+import numpy as np
+
+from vitprof.analysis.thresholds import MIN_COST_FRAC
+from vitprof.analysis.timing import late_batches, slow_samples
 from vitprof.analysis.timing.steady import Trace
 from vitprof.recording.verdict import Signature
 
@@ -24,3 +29,26 @@ def slow_samples_seen(trace: Trace) -> Signature | None:
     source = "a replay of the loader's queue with these samples as fast as the median"
     cost_s = found.saved_frac * trace.step_s
     return Signature("slow-samples", found.sentence, cost_s, found.saved_frac, evidence, source)
+
+
+def late_batches_seen(trace: Trace) -> Signature | None:
+    """Finds batches that came late, and what was seen of the process that made them meanwhile."""
+    found = late_batches.late_batches(trace.facts)
+    if found is None:
+        return None
+    numbers = [batch["step"] for cluster in found.clusters for batch in cluster.batches]
+    late = np.isin(trace.steps["step"], numbers) & trace.steady
+    cost_s = float(np.nansum(trace.wait_s[late]))
+    cost_frac = cost_s / (trace.n_steady * trace.step_s)
+    if not cost_frac >= MIN_COST_FRAC:
+        return None
+    most = found.clusters[0]
+    evidence = {
+        "n_late": found.n,
+        "waited_s": found.waited_s,
+        "n_of_most": most.n,
+        "waited_s_of_most": most.waited_s,
+    }
+    source = "looks at the processes of the script while it waited"
+    per_step_s = cost_s / trace.n_steady
+    return Signature("late-batches", found.sentence, per_step_s, cost_frac, evidence, source)

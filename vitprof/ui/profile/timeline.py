@@ -11,7 +11,14 @@ import streamlit as st
 
 from vitprof import formats, store
 from vitprof.analysis.arrays import Series, median
-from vitprof.analysis.timing import loading, roofline, slow_samples, steady, timeline
+from vitprof.analysis.timing import (
+    late_batches,
+    loading,
+    roofline,
+    slow_samples,
+    steady,
+    timeline,
+)
 from vitprof.charts import breakdown, live
 from vitprof.charts import timeline as lanes
 from vitprof.charts.roofline import roofline as draw_roofs
@@ -282,6 +289,25 @@ SLOW_SAMPLE_COLUMNS: tuple[tables.TableColumn, ...] = (
         lambda s: None if s.file_bytes is None else s.file_bytes / tables.MIB,
     ),
 )
+LATE_BATCH_COLUMNS: tuple[tables.TableColumn, ...] = (
+    tables.TableColumn("Batches", "How many were late for this reason.", lambda c: c.n),
+    tables.TableColumn("In all (s)", "For how long they were waited for.", lambda c: c.waited_s),
+    tables.TableColumn(
+        "Longest (s)", "The longest wait for one of them.", lambda c: c.longest["waited_s"]
+    ),
+    tables.TableColumn("Why", "What was seen of the process that made them.", lambda c: c.reason),
+    tables.TableColumn(
+        "Where",
+        "What the process was in, and the place in the script that calls it.",
+        lambda c: c.place,
+    ),
+    tables.TableColumn("Step", "The step of the longest wait.", lambda c: c.longest["step"]),
+)
+LATE_BATCHES_HELP = (
+    "Batches that the loop waited for at least 0.1 s, and three times as long as nine of ten others. "
+    "Meanwhile the processes of the script were looked at. Where they did several things, no cause is "
+    "told. The first batch of an epoch is not among them."
+)
 SLOW_SAMPLES_HELP = (
     "Samples for which the dataset took more than four times the median, those that took longest in "
     "all first. What the training would gain without them is a replay of its loader's queue."
@@ -343,6 +369,7 @@ def draw_loading(run: store.StoredRun) -> None:
         )
         tables.draw(WORKER_COLUMNS, [(w,) for w in workers], key="workers")
     draw_hand_over(run)
+    _draw_late_batches(late_batches.late_batches(run.facts))
     _draw_slow_samples(findings.slow_samples_of(run.id))
     at = timeline.typical_step(steps, keep)
     if at is not None:
@@ -372,6 +399,15 @@ def _draw_roofline(run: store.StoredRun, times: loading.Loading, steps: Series) 
             f"{rates.sentence} The dotted line: {reached} were reached between epoch starts."
         )
     )
+
+
+def _draw_late_batches(found: late_batches.LateBatches | None) -> None:
+    if found is None:
+        return
+    st.header("Late batches", anchor=False, help=LATE_BATCHES_HELP)
+    st.caption(texts.escaped(found.sentence))
+    rows = [(cluster,) for cluster in found.clusters]
+    tables.draw(LATE_BATCH_COLUMNS, rows, key="late-batches")
 
 
 def _draw_slow_samples(found: slow_samples.SlowSamples | None) -> None:
