@@ -400,19 +400,25 @@ class JobRecorder:
                 self._set_environment(values)
                 self._start_telemetry(runner.pid, values)
             case "rank":
-                self._ranks[values["pid"]] = values["rank"]
-                if self._telemetry is not None:
-                    self._telemetry.add_rank(values["pid"], values["rank"])
+                self._follow_rank(values["pid"], values["rank"])
             case "workers":
-                self._workers = values["pids"]
-                if self._telemetry is not None:
-                    self._telemetry.follow_workers(self._workers)
+                self._follow_workers(values["pids"])
             case "looked_at" | "workers_begun" | "late":
                 self._late_batches.receive(note)
             case "end":
                 self._end = values["status"], values["error"]
                 # the job no longer updates them
                 self._set_gauges({})
+
+    def _follow_rank(self, pid: int, rank: int) -> None:
+        self._ranks[pid] = rank
+        if self._telemetry is not None:
+            self._telemetry.add_rank(pid, rank)
+
+    def _follow_workers(self, pids: list[int]) -> None:
+        self._workers = pids
+        if self._telemetry is not None:
+            self._telemetry.follow_workers(pids)
 
     def _set_gauges(self, values: dict[str, Any]) -> None:
         """Gives figures of the job itself to the telemetry, whose next samples have them."""

@@ -133,6 +133,16 @@ def drop(_row: object) -> None:
     """Takes an event that nobody wants."""
 
 
+class _HandedOver:
+    """What was described of what crosses from workers, by the numbers of their loaders."""
+
+    def __init__(self) -> None:
+        self.batches_of = set[int]()
+        """The loaders of which a batch was described."""
+        self.workers_of: dict[int, Description] = {}
+        """What the first worker of each says of itself."""
+
+
 class Recorder:
     """What all hooks share: where events go, the numbers of objects, and the marks of a device."""
 
@@ -151,10 +161,7 @@ class Recorder:
         self._described = ByIdentity[Description]()
         self._last_numbered = _NOTHING
         self._next_number = itertools.count(1)
-        self._batches_of = set[int]()
-        """The numbers of the loaders of which a batch was described."""
-        self._workers_of: dict[int, Description] = {}
-        """By the number of a loader: what the first of its workers says of itself."""
+        self._handed_over = _HandedOver()
         self._devices: dict[Any, Description] = {}
         self.cpu = 0
         """The number of the CPU as a device; 0 while it has none."""
@@ -235,20 +242,20 @@ class Recorder:
 
     def describe_batch(self, loader: Description | None, batch: Any) -> None:
         """Describes what a batch of a loader is made of, once for each loader."""
-        if loader is None or loader.number in self._batches_of:
+        if loader is None or loader.number in self._handed_over.batches_of:
             return
-        self._batches_of.add(loader.number)
+        self._handed_over.batches_of.add(loader.number)
         facts = {"loader": loader.number, "descriptor_limit": descriptor_limit()}
         self.describe("batch", {**facts, **contents(batch)})
 
     def describe_worker(self, loader: Description, says: WorkerSays) -> None:
         """Describes what a worker of a loader says of itself, once for each loader."""
-        if loader.number in self._workers_of:
+        if loader.number in self._handed_over.workers_of:
             return
         sharing, torch_threads = says
         facts = {"loader": loader.number, "sharing": sharing, "torch_threads": torch_threads}
         described = Description(self._new_number(), "worker", facts)
-        self._workers_of[loader.number] = described
+        self._handed_over.workers_of[loader.number] = described
         self.buffer.describe(described)
 
     def device(self, device: Any) -> int:
@@ -289,10 +296,10 @@ class Recorder:
     def describe_again(self) -> None:
         """Describes all objects once more, as for another reader: in a forked process, or for the next
         run."""
-        others = (*self._devices.values(), *self._workers_of.values())
+        others = (*self._devices.values(), *self._handed_over.workers_of.values())
         for described in [*self._described.values(), *others]:
             self.buffer.describe(described)
-        self._batches_of.clear()
+        self._handed_over.batches_of.clear()
         self.stages.forget()
         self.end_marks()
 
