@@ -406,7 +406,19 @@ def test_a_full_drive_is_named_whatever_a_library_says(
     assert why_not(Numbers(30), tmp_path / "all") == line
 
 
-def test_samples_that_have_names_and_no_numbers_are_not_stored(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "to_do"),
+    [
+        ("a.jpg", "keep a list of the names in the Dataset, have the sampler give positions in it"),
+        (slice(0, 8), "have the sampler give a number for each sample"),
+    ],
+)
+def test_samples_that_have_names_and_no_numbers_are_not_stored(
+    tmp_path: Path, key: object, to_do: str
+) -> None:
     request = {"directory": str(tmp_path), "forms": ["pt"], "samples": None, "side": None}
-    with pytest.raises(ValueError, match=r"its sampler asks for samples by 'a\.jpg', and not"):
-        stored_in_forms(torch.ones(4, 2), request, name_of, ["a.jpg"])
+    with pytest.raises(ValueError) as caught:
+        stored_in_forms(torch.ones(4, 2), request, name_of, [key])
+    asked = f"its sampler asks for samples by {key!r}, and not by number"
+    line = f"{asked}: stored samples have numbers alone; {to_do}"
+    assert str(caught.value).startswith(line)

@@ -45,8 +45,7 @@ def stored_in_forms(
     import torch
 
     if keys:
-        asked = f"its sampler asks for samples by {repr(keys[0])[:60]}, and not by number"
-        raise ValueError(f"{asked}: stored samples have numbers alone")
+        raise ValueError(_why_by_number(keys[0]))
     # PyTorch gives it a `__getitem__`, which raises an error, and it may have a length.
     is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
     has_index = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
@@ -63,6 +62,21 @@ def stored_in_forms(
         raise ValueError(f"{directory} is in the folder of its files; choose another one")
     forms = {name: _stored(name, cut, before, chosen, request, opened) for name in request["forms"]}
     return {"cut": cut.words, "n": len(chosen), "samples": n, "files": opened, "forms": forms}
+
+
+def _why_by_number(key: Any) -> str:
+    """Returns why samples are not stored that a sampler asks for by `key`, and what to do.
+
+    Which keys there are is not known: a sampler draws some of them, and may draw one twice.
+    """
+    asked = f"its sampler asks for samples by {repr(key)[:60]}, and not by number"
+    to_do = "have the sampler give a number for each sample"
+    if isinstance(key, (str, bytes)):
+        to_do = (
+            "keep a list of the names in the Dataset, have the sampler give positions in it, and "
+            "look the name up in __getitem__"
+        )
+    return f"{asked}: stored samples have numbers alone; {to_do}"
 
 
 def _stored(
