@@ -167,7 +167,7 @@ def test_files_that_vitprof_opens_itself_are_not_those_of_the_dataset(
     assert MAKING.now.opened == counted + 1
 
 
-OF_PYTHON, OF_ANOTHER_LIBRARY = 11, 12
+OF_PYTHON, OF_ANOTHER_LIBRARY, OF_VITPROF = 11, 12, 13
 """Threads of a process beside its main one."""
 
 
@@ -176,7 +176,7 @@ class Machine:
 
     def __init__(self, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
         self._clock = clock
-        self._used_s = dict.fromkeys((OF_PYTHON, OF_ANOTHER_LIBRARY), 0.0)
+        self._used_s = dict.fromkeys((OF_PYTHON, OF_ANOTHER_LIBRARY, OF_VITPROF), 0.0)
         self._main_s = 0.0
         for name, answer in {
             "thread_time": lambda: self._main_s,
@@ -184,6 +184,7 @@ class Machine:
             "process_time": lambda: self._main_s + sum(self._used_s.values()),
             "programs_cpu_s": lambda: 0.0,
             "python_threads": lambda: frozenset([OF_PYTHON]),
+            "native_ids": lambda: frozenset([OF_VITPROF]),
             "thread_times": lambda: {
                 number: fetch_times.ThreadTimes(used_s, 2 * used_s)
                 for number, used_s in self._used_s.items()
@@ -233,6 +234,12 @@ def test_a_thread_that_spins_after_the_work_of_a_training_does_nothing_for_a_bat
         machine.uses(OF_ANOTHER_LIBRARY, 0.5)
         said = machine.makes_a_batch(OF_ANOTHER_LIBRARY, 0.25)
         assert said == ([(1.0, 0.0625, 0.125, 0.0)] if number else [])
+
+
+def test_what_vitprof_does_in_a_thread_of_its_own_is_no_work_on_a_batch(machine: Machine) -> None:
+    """It sends events: a dataset that sleeps seemed to work."""
+    machine.makes_a_batch(OF_VITPROF, 0.25)
+    assert machine.makes_a_batch(OF_VITPROF, 0.25) == [(1.0, 0.0625, 0.125, 0.0)]
 
 
 def test_what_a_process_does_for_itself_is_no_work_on_a_batch(machine: Machine) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.forking import exit_status_of, fork_doing
 from tests.watch.watching import LIMIT_S, Host
-from vitprof.watch.own_thread import ERRORS_OF_CODE, OwnThread
+from vitprof.watch.own_thread import ERRORS_OF_CODE, OwnThread, native_ids
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,20 @@ def test_it_runs_and_is_waited_for() -> None:
     assert thread.join(LIMIT_S)
     never_blocked = {signal.SIGKILL, signal.SIGSTOP}
     assert seen == ["ours", ERRORS_OF_CODE | never_blocked]
+
+
+def test_the_system_knows_it_by_a_number_while_it_runs() -> None:
+    seen: list[tuple[int, frozenset[int]]] = []
+
+    def run() -> None:
+        seen.append((threading.get_native_id(), native_ids()))
+
+    thread = OwnThread(run, "ours")
+    thread.start()
+    assert thread.join(LIMIT_S)
+    ((number, while_it_ran),) = seen
+    assert number in while_it_ran
+    assert number not in native_ids()
 
 
 def test_a_fork_has_a_thread_of_its_own_though_its_parents_has_not_run_yet(

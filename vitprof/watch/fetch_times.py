@@ -18,6 +18,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from vitprof.watch.events import WORK
+from vitprof.watch.own_thread import native_ids
 from vitprof.watch.sample_times import SampleClock, SampleTimer, SampleTimes, clock_for
 from vitprof.watch.worker_facts import WorkerSays, said_at_first
 
@@ -216,18 +217,20 @@ class MakingUse:
         return WORK, self._counts_for, tuple([self._counts_for * of_batch for of_batch in work])
 
     def _of_other_threads(self, others_s: float) -> ThreadTimes:
-        """Returns what other threads used for the batch, of `others_s` in all."""
+        """Returns what other threads used for the batch, of `others_s` in all: not vitprof's own, which
+        sends events meanwhile."""
         begun = self._threads
         if not begun:  # no system that says it of each
             return ThreadTimes(others_s, math.nan)
         before = self._making.threads_before
         of_python = python_threads()
+        no_work = {threading.get_native_id(), *native_ids()}
         cpu_s = queued_s = 0.0
         for number, now in thread_times().items():
             at_begin = begun.get(number, ThreadTimes(0.0, 0.0))
             at_end_before = before.get(number, at_begin)
             is_idle_before = at_begin.cpu_s - at_end_before.cpu_s < OTHERS_S
-            if number != threading.get_native_id() and (number in of_python or is_idle_before):
+            if number not in no_work and (number in of_python or is_idle_before):
                 cpu_s += now.cpu_s - at_begin.cpu_s
                 queued_s += now.queued_s - at_begin.queued_s
         return ThreadTimes(cpu_s, queued_s)

@@ -37,6 +37,8 @@ class OwnThread:
     def __init__(self, run: Callable[[], None], name: str) -> None:
         """`run` has to report its own errors: nothing is printed where it raises one."""
         self.name = name
+        self.native_id = 0
+        """The number by which the system knows it; 0 before it has run."""
         self._run = run
         self._running = _thread.allocate_lock()
         """Held from the start of the thread to its end."""
@@ -65,6 +67,7 @@ class OwnThread:
 
     def _live(self) -> None:
         ident = _thread.get_ident()
+        self.native_id = _thread.get_native_id()
         _RUNNING[ident] = self
         try:
             self._run()
@@ -77,6 +80,11 @@ class OwnThread:
     def has_not_been_forked(self) -> None:
         """Notes, in a forked process, that there is no such thread."""
         self._running = _thread.allocate_lock()
+
+
+def native_ids() -> frozenset[int]:
+    """Returns the numbers by which the system knows the threads of ours that run."""
+    return frozenset(thread.native_id for thread in list(_RUNNING.values()))
 
 
 @functools.cache
