@@ -731,9 +731,24 @@ class TestAChangedFile:
                 "another one",
             ),
         )
-        one_shuffles = TWO.replace("others, batch_size=8", "others, 8, shuffle=True")
-        script = self.changed(tmp_path, one_shuffles, given="")
+        shuffled = TWO.replace("others, batch_size=8", "others, 8, shuffle=True")
+        shuffled = shuffled.replace("samples, batch_size=8", "samples, 8, shuffle=False")
+        script = self.changed(tmp_path, shuffled, given="batch_size shuffle")
         assert patch_of(script).line == 3
+
+    def test_a_call_with_other_arguments_is_not_taken_for_it(self, tmp_path: Path) -> None:
+        """It may be another file of the same name."""
+        script = self.changed(tmp_path, TWO, given="batch_size sampler")
+        with pytest.raises(ConfigError, match="none of them with the arguments that it had; give"):
+            patch_of(script)
+
+    def test_the_file_that_the_command_names_goes_before_others_of_its_name(
+        self, tmp_path: Path
+    ) -> None:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "train.py").write_text(TWO)
+        script = self.changed(tmp_path, f"{IMPORT}\na = DataLoader(samples, batch_size=8)\n")
+        assert patch_of(script).file.path == tmp_path / "train.py"
 
     def test_one_without_the_workers_that_were_measured_is_not_patched(
         self, tmp_path: Path

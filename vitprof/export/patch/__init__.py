@@ -144,17 +144,30 @@ def _call_that_made(
     dataloaders = [call for call in source.calls if call.is_dataloader]
     if line is not None:
         return _chosen(file, dataloaders, line), []
-    fitting = dataloaders
-    loader = script.loader or {}
-    if "made_given" in loader:
-        as_made = [
-            call for call in dataloaders if _may_have_made(call, loader["made_given"], wanted)
-        ]
-        fitting = as_made or dataloaders
-    if not fitting:
+    return _fitting_call(script, file, source, wanted, dataloaders)
+
+
+def _fitting_call(
+    script: OwnScript,
+    file: ScriptFile,
+    source: Source,
+    wanted: Wanted,
+    dataloaders: Sequence[SourceCall],
+) -> tuple[SourceCall, list[str]]:
+    """Returns the call of DataLoader with the arguments of the one that trained, where its line is not known
+    any more; and what to know of how it was found. Raises as `_call_that_made`.
+    """
+    if not dataloaders:
         raise NoPatch(
             f"no patch: {file.name} has no call that its imports show to be PyTorch's DataLoader"
         )
+    fitting = list(dataloaders)
+    given = (script.loader or {}).get("made_given")
+    if given is not None:
+        fitting = [call for call in dataloaders if _may_have_made(call, given, wanted)]
+    if not fitting:
+        why = "none of them with the arguments that it had; give the line to change"
+        raise ConfigError("line", "none", f"{_listed(file, dataloaders)}, {why}")
     if len(fitting) == 1:
         return fitting[0], []
     training = [call for call in fitting if _trains(source, call)]

@@ -73,6 +73,8 @@ def _only_one(script: OwnScript, name: str, digest: str, named: Sequence[Path]) 
     what = name or "a script"
     if not found:
         raise NoPatch(f"no patch: {what} is not in {script.directory}, nor in a folder below it")
+    if len(named) == 1:
+        return named[0]
     if len(found) > 1:
         places = ", ".join(str(path) for path in found[:3])
         why = (
