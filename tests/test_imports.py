@@ -27,7 +27,7 @@ EVENTS = [
 OUTSIDE = ("events", "event_log", "time_sketch", "core")
 FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
-BASE = "attempts errors formats home masking names program columns cores choices"
+BASE = "attempts errors formats home masking names program columns cores choices confined"
 MAY_IMPORT = {
     "attempts": "",
     "masking": "",
@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "forms": "",
     "home": "errors",
     "program": "",
+    "confined": "cores",
     "choices": "errors",
     "unwatched": "errors program",
     "telemetry": BASE,

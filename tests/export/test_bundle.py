@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.alarm import cpu_alarm
 from tests.config.configs import configs
-from tests.recording.archives import changed, unpacked, with_columns
+from tests.recording.archives import arrow_here, changed, unpacked, with_columns  # noqa: F401
 from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.config.own_script import own_config, with_loader
@@ -35,6 +35,8 @@ from vitprof.recording.columns import Phase, summary_to_dict
 from vitprof.store import RunGroup, RunQuery, RunStore
 from vitprof.store.database import run_tags, runs, series
 from vitprof.store.run_store import RunImport
+
+pytestmark = pytest.mark.usefixtures("arrow_here")
 
 TELLTALE = "was not imported: "
 REFUSED_S = 5.0

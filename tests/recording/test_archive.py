@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from tests.alarm import cpu_alarm
-from tests.recording.archives import changed, packed, parquet, unpacked, with_columns
+from tests.recording.archives import (
+    arrow_here,  # noqa: F401
+    changed,
+    packed,
+    parquet,
+    unpacked,
+    with_columns,
+)
 from vitprof.config import RunConfig
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.recording import archive, codec
@@ -19,6 +26,8 @@ from vitprof.recording.archive import ArchiveError, pack, unpack
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
 from vitprof.recording.recording import Recording
 from vitprof.recording.verdict import Share, Verdict
+
+pytestmark = pytest.mark.usefixtures("arrow_here")
 
 N = 12
 NOT_ONE = "it is not a file of runs that vitprof wrote (*.vitprof), or it is damaged"

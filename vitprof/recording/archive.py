@@ -30,7 +30,7 @@ from vitprof.datasets import catalog
 from vitprof.datasets.own import registry
 from vitprof.formats import size
 from vitprof.names import MARK, MAX_NAME, NOT_SHOWN
-from vitprof.recording import codec, footer
+from vitprof.recording import codec, series_file
 from vitprof.recording.columns import (
     ENDED_STATUSES,
     STEP_COLUMNS,
@@ -52,6 +52,9 @@ MAX_FILE_BYTES = 192 * 2**20
 MAX_UNPACKED_BYTES = 256 * 2**20
 """The most bytes of all series together, which are in memory until all are checked: 1.3 million
 steps."""
+MAX_SERIES_BYTES = 2**30
+"""The most bytes of all series in memory. A file says once what is the same in all rows, and leaves
+out columns without a value: of those that vitprof writes, columns take up to 4 times their bytes there."""
 MAX_JSON_BYTES = 2**21
 MAX_READ_BYTES = 2**18
 """The most bytes that zipfile may read at once, such as its table of contents: under 70 bytes for a
@@ -237,8 +240,22 @@ def unpack(source: BinaryIO) -> list[Recording]:
     need(wanted <= set(members), "a part of a run is missing in it")
     need(wanted == set(members), "it has files that do not belong to a run")
     # a config names its data set, which its run describes; nothing of that is kept
-    with registry.guests():
-        return [_recording(number, members) for number in range(1, n + 1)]
+    recordings: list[Recording] = []
+    n_bytes = 0
+    with registry.guests(), series_file.SeriesReader() as reader:
+        for number in range(1, n + 1):
+            recording = _recording(number, members, reader)
+            n_bytes += _bytes_of(recording)
+            too_many = f"its series take more than the {size(MAX_SERIES_BYTES)} that are allowed"
+            need(n_bytes <= MAX_SERIES_BYTES, too_many)
+            recordings.append(recording)
+    return recordings
+
+
+def _bytes_of(recording: Recording) -> int:
+    """Returns what the series of a recording take in memory."""
+    series = (recording.steps or {}, recording.telemetry or {})
+    return sum(values.nbytes for columns in series for values in columns.values())
 
 
 class _BoundedReader:
@@ -311,7 +328,9 @@ def _json(data: bytes, what: str) -> dict[str, Any]:
     return dict(harmless(value))
 
 
-def _recording(number: int, members: dict[str, bytes]) -> Recording:
+def _recording(
+    number: int, members: dict[str, bytes], reader: series_file.SeriesReader
+) -> Recording:
     """Returns a recording that fits its type and makes sense.
 
     Raises `ArchiveError` that names the file.
@@ -339,8 +358,9 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
         raise ArchiveError(
             f"{names[0]}: it is not as vitprof writes it ({codec.first_error(error)})"
         ) from error
-    steps = _columns(members.pop(names[1]), STEP_COLUMNS, names[1])
-    telemetry = _columns(members.pop(names[2]), ("seq", *TELEMETRY_COLUMNS), names[2])
+    steps = _columns(reader, members.pop(names[1]), STEP_COLUMNS, names[1])
+    of_telemetry = ("seq", *TELEMETRY_COLUMNS)
+    telemetry = _columns(reader, members.pop(names[2]), of_telemetry, names[2])
     _check_steps(steps, names[1])
     t_s = telemetry["t_s"]
     in_time = np.all(np.abs(t_s) <= MAX_TIME_S) and np.all(np.diff(t_s) >= 0)
@@ -419,39 +439,21 @@ def _is_origin(host: object, run_id: object) -> bool:
     return is_host and type(run_id) is int and 0 < run_id < MAX_WHOLE
 
 
-def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
+def _columns(
+    reader: series_file.SeriesReader, data: bytes, known: tuple[str, ...], what: str
+) -> Columns:
     """Returns the columns of a file, (n,) float64 each: the known ones, NaN where it has none, then
     the others.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        # A few bytes that unpack to gigabytes are refused before they are read.
-        need(footer.is_uncompressed(data), f"{what} is packed a second time")
-        file = pq.ParquetFile(pa.BufferReader(data))
-        about = file.metadata
-        names = file.schema_arrow.names
-        n = about.num_rows
-        n_bytes = 8 * n * max(len(names), len(known))
-        too_many = f"{what} has more rows than the {size(MAX_UNPACKED_BYTES)} that are allowed"
-        need(n_bytes <= MAX_UNPACKED_BYTES, too_many)
-        flat = len(set(names)) == len(names) == about.num_columns
-        need(
-            flat and set(file.schema_arrow.types) <= {pa.float64()},
-            f"{what} has columns that are no numbers",
-        )
-        table = file.read()
-        series = {name: codec.floats(table.column(name)) for name in names}
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise ArchiveError(f"{what} is damaged: {errors.one_line(error)}") from error
-    # Arrow does not look at it, where row groups are damaged.
-    even = all(len(values) == n for values in series.values())
-    need(even, f"{what} is damaged: its columns have different lengths")
+        series = reader.columns(data, len(known), MAX_UNPACKED_BYTES)
+    except series_file.Unreadable as error:
+        raise ArchiveError(f"{what} {error}") from error
     need(
         not any(np.isinf(values).any() for values in series.values()),
         f"{what}: a number in it is too large",
     )
+    n = len(next(iter(series.values()), ()))
     missing = {name: np.full(n, np.nan) for name in known}
     return missing | series
 

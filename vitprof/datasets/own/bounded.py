@@ -1,14 +1,13 @@
 """A look at a data set in a process of its own, within bounds of time and memory.
 
-A library that reads a damaged file may end its process by a signal (LMDB maps it into memory), work
-without end, or ask for all memory. On a page that would be the dashboard's. What was looked at once
-is known by its size and time (`specs.stamp_of_library_files`).
+See `vitprof.confined`: LMDB maps a damaged file into memory, and on a page the process would be the
+dashboard's. What was looked at once is known by its size and time (`specs.stamp_of_library_files`).
 """
 
+import io
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from vitprof.cores import job_cores
+from vitprof import confined
 from vitprof.datasets.own import specs
 from vitprof.datasets.own.registry import LookReport, OwnSet
 from vitprof.errors import ConfigError, JobStopped
@@ -34,15 +33,12 @@ MOST_BYTES = 1 << 30
 """Memory for the libraries, in addition to the contents of the files."""
 BYTES_A_BYTE = 8
 """Memory for each byte of the files: lists of labels are larger than the labels in a file."""
-BYTES_A_CORE = 16 << 20
-"""Memory for the stack of a thread, and for what a library keeps for it."""
 LIBRARY_BYTES = 4 << 30
 """Memory for PyTorch and Hugging Face's packages, whose own data are counted, too."""
 SHARE_OF_A_FOLDER = 0.5
 """Of the free memory, for class folders and tables of paths: how many files these name is not known
 before they are listed."""
 Progress = Callable[[float, str], object]
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def look(
@@ -69,34 +65,12 @@ def look(
     with TemporaryFile() as asked:
         asked.write(request.encode())
         asked.seek(0)
-        child = subprocess.Popen(
-            # -P: no file of the current folder is taken for a module.
-            [sys.executable, "-P", "-m", __name__],
-            stdin=asked,
-            stdout=subprocess.PIPE,
-            # Libraries warn of what the report says.
-            stderr=subprocess.DEVNULL,
-            env=_environment(),
-            # Ctrl-C is for this process, which ends the other one.
-            start_new_session=True,
-        )
+        child = confined.start(__name__, asked, subprocess.PIPE)
     with child:
         try:
             return _result(text, child, progress, stop)
         finally:
             child.kill()
-
-
-def _environment() -> dict[str, str]:
-    package_root = str(Path(__file__).resolve().parents[3])
-    path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH")) if p)
-    return {
-        **os.environ,
-        **dict.fromkeys(ONE_THREAD, "1"),
-        "PYTHONPATH": path,
-        # Arrow's own allocators take a GB of addresses at once, which the bound would count.
-        "ARROW_DEFAULT_MEMORY_POOL": "system",
-    }
 
 
 def _result(
@@ -147,14 +121,9 @@ def _messages(
 
 def _ended(status: int) -> str:
     """Returns why a process gave no answer."""
-    if status == -signal.SIGPROF:
+    if status == confined.ENDED_BY_CPU_TIME:
         return f"{MOST_CPU_S:.0f} s of work gave no sample; it may be damaged"
-    if status == -signal.SIGKILL:
-        return "reading it was killed by the system: it may need more memory than there is"
-    if status < 0:
-        name = signal.Signals(-status).name
-        return f"reading it ended a process by {name}: it is damaged, or cut short"
-    return f"reading it ended a process with status {status}: it may be damaged"
+    return confined.why_ended(status)
 
 
 # in the other process
@@ -162,9 +131,7 @@ def _ended(status: int) -> str:
 
 def main() -> None:
     """Looks at what standard input says, and prints a line of JSON for each message."""
-    # What a library prints must not come between.
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    out = io.TextIOWrapper(confined.own_output(), encoding="utf-8")
     request = json.load(sys.stdin)
     allowed = request["allowed"]
     if allowed is not None:
@@ -224,18 +191,15 @@ class _Reports:
         return True
 
     def _count_from_here(self) -> None:
-        # What it is at zero ends the process, also inside a library.
-        signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
+        confined.count_cpu_from_here(MOST_CPU_S)
 
 
 def _bound_memory(text: str) -> None:
     """Bounds what this process may allocate; mapped files are not counted."""
-    import resource
-
     import psutil
 
     spec = specs.parse(text)
-    most = MOST_BYTES + BYTES_A_CORE * job_cores()
+    most = MOST_BYTES
     if spec.kind in ("folder", "csv", "webdataset"):
         most += round(SHARE_OF_A_FOLDER * psutil.virtual_memory().available)
     else:
@@ -243,11 +207,7 @@ def _bound_memory(text: str) -> None:
     form = FORMS.get(spec.kind)
     if spec.kind == "hf" or (form is not None and (form.needs_torch or form.names_files)):
         most += LIBRARY_BYTES
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    confined.bound_memory(most)
 
 
 def _bytes_on_disk(path: str) -> int:
