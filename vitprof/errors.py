@@ -58,6 +58,12 @@ class StoreGoneError(StoreAwayError):
     """
 
 
+class StoreOverwrittenError(StoreGoneError):
+    """The file of the run store has other content than its programs wrote: another one was copied over it,
+    or it is damaged. What it has of a run may be another run's.
+    """
+
+
 class JobError(VitprofError):
     """A job that could not be started or ended in a way that its own exception does not explain."""
 

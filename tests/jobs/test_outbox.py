@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
@@ -17,13 +19,16 @@ from tests.engine_fixtures import wait_until
 from tests.jobs.reported import ReportingJob
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
-from vitprof.errors import StoreGoneError
+from vitprof.errors import StoreError, StoreGoneError, StoreOverwrittenError
 from vitprof.jobs import outbox as outbox_module
 from vitprof.jobs import spool as spool_module
+from vitprof.jobs import written_run as written_run_module
 from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.spool import PREFIX
 from vitprof.jobs.supervisor import JobRecorder
+from vitprof.jobs.written_run import WrittenRun
 from vitprof.store import RunStore
+from vitprof.store.chunks import chunks_of, loaded
 
 LIMIT_S = 60.0
 
@@ -279,6 +284,196 @@ def test_a_store_file_that_is_deleted_or_replaced_loses_nothing(
         assert why in run.notices[0]
     assert "60 steps that waited for the run store" in capsys.readouterr().err
     assert not spools(store)
+
+
+def checkpoint(store: RunStore, how: str) -> None:
+    """Brings the last changes into the store's file, as each program does from time to time."""
+    with closing(sqlite3.connect(str(store.file))) as db:
+        assert db.execute(f"PRAGMA wal_checkpoint({how})").fetchone()[0] == 0
+
+
+def copied_over(store: RunStore, backup: Path) -> None:
+    """Does what `cp` does: the file stays the same one."""
+    assert store.file is not None
+    before = store.file.stat()
+    shutil.copyfile(backup, store.file)
+    assert os.path.samestat(before, store.file.stat())
+
+
+def earlier(store: RunStore, tmp_path: Path) -> Path:
+    checkpoint(store, "TRUNCATE")
+    return Path(shutil.copyfile(str(store.file), tmp_path / "backup.sqlite"))
+
+
+def of_another_store(_store: RunStore, tmp_path: Path) -> Path:
+    backup = tmp_path / "backup.sqlite"
+    with closing(RunStore(f"sqlite:///{backup}")) as other:
+        # it was written to more often
+        for _ in range(60):
+            other.update_run(1, message="")
+    return backup
+
+
+@pytest.mark.parametrize("how", ["TRUNCATE", "PASSIVE"])
+@pytest.mark.parametrize("make_backup", [earlier, of_another_store])
+def test_a_store_file_that_is_overwritten_in_place_loses_nothing(
+    store: RunStore,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    make_backup: Callable[[RunStore, Path], Path],
+    how: str,
+) -> None:
+    """SQLite goes on without an error, and would mix what was there with what is there now."""
+    backups = []
+
+    def at(now: float) -> None:
+        if now == 1.0:
+            assert recording.outbox.wait(LIMIT_S)
+            backups.append(make_backup(store, tmp_path))
+        if now == 3.0:
+            assert recording.outbox.wait(LIMIT_S)
+            checkpoint(store, how)
+            store.runs()  # looks at the file
+        if now == 4.0:
+            assert recording.outbox.wait(LIMIT_S)
+            copied_over(store, backups[0])
+
+    recording = Recording(store, 6.0, at)
+    recording.recorder.run()
+    why = "its file was overwritten"
+    with pytest.raises(StoreOverwrittenError, match="was overwritten while vitprof had it open"):
+        store.runs()
+    (path,) = spools(store)
+    said = f"the run store is unavailable ({why}): what it could not take is in {path} until vitprof starts again"
+    assert recording.recorder.leave() == said
+    store.close()
+    with closing(RunStore(str(store._parsed))) as anew:
+        before = [run.id for run in anew.runs()]
+        assert before == ([recording.id] if make_backup is earlier else [])
+        settle_interrupted(anew)
+        (run,) = anew.runs()
+        assert (run.status, run.error) == ("done", "")
+        assert anew.steps(run.id)["step"].tolist() == list(range(60))
+        assert run.summary is not None
+        assert run.summary.wall_s == pytest.approx(6.0)
+        assert why in run.notices[0]
+        assert "lost" not in run.notices[0]
+        with anew.transaction() as db:
+            assert db.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+    assert "60 steps that waited for the run store" in capsys.readouterr().err
+    assert not spools(store)
+
+
+def test_a_copy_of_what_is_there_changes_nothing(store: RunStore, tmp_path: Path) -> None:
+    def at(now: float) -> None:
+        if now == 3.0:
+            assert recording.outbox.wait(LIMIT_S)
+            copied_over(store, earlier(store, tmp_path))
+
+    recording = Recording(store, 6.0, at)
+    recording.recorder.run()
+    run = recording.whole()
+    assert (run.status, run.notices) == ("done", ())
+
+
+def damaged(store: RunStore) -> None:
+    """Says in the schema that a table begins at a page that is not there, as where two states are mixed."""
+    with closing(sqlite3.connect(str(store.file))) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET rootpage = 99999 WHERE name = 'series'")
+        (version,) = db.execute("PRAGMA schema_version").fetchone()
+        db.execute(f"PRAGMA schema_version = {version + 1}")
+        db.commit()
+
+
+def test_a_store_that_is_damaged_loses_no_run(
+    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backups = []
+
+    def at(now: float) -> None:
+        if now == 3.0:
+            assert recording.outbox.wait(LIMIT_S)
+            backups.append(earlier(store, tmp_path))
+            damaged(store)
+
+    recording = Recording(store, 6.0, at)
+    recording.recorder.run()
+    with pytest.raises(StoreOverwrittenError) as caught:
+        store.runs()
+    line = str(caught.value)
+    assert line.endswith("put a backup in its place, without runs.sqlite-wal beside it")
+    assert "\n" not in line
+    (path,) = spools(store)
+    assert "(its file is damaged: " in recording.recorder.leave()
+    store.close()
+    with pytest.raises(StoreError):
+        RunStore(str(store._parsed))
+    assert spools(store) == [path], "it waits for a store that can be used"
+    no_store(store)
+    shutil.copyfile(backups[0], str(store.file))
+    with closing(RunStore(str(store._parsed))) as anew:
+        settle_interrupted(anew)
+        (run,) = anew.runs()
+        assert run.status == "done"
+        assert anew.steps(run.id)["step"].tolist() == list(range(60))
+    assert "60 steps that waited for the run store" in capsys.readouterr().err
+
+
+def test_three_runs_of_a_store_that_is_overwritten_are_whole(
+    store: RunStore, tmp_path: Path
+) -> None:
+    backups = []
+
+    def at(now: float) -> None:
+        if now == 1.0:
+            assert all(each.outbox.wait(LIMIT_S) for each in recordings)
+            backups.append(earlier(store, tmp_path))
+        if now == 3.0:
+            assert all(each.outbox.wait(LIMIT_S) for each in recordings)
+            checkpoint(store, "PASSIVE")
+            store.runs()  # looks at the file
+            copied_over(store, backups[0])
+
+    # Two that have told all they will tell before it, without an end; the third one is in the middle.
+    recordings = [Recording(store, 2.0, lambda now: None) for _ in range(2)]
+    for each in recordings:
+        each.outbox.add(message="goes on")
+    recordings.append(Recording(store, 6.0, at))
+    recordings[-1].recorder.run()
+    for each in recordings[:-1]:
+        each.recorder.run()
+    assert len(spools(store)) == 3
+    for each in recordings:
+        each.recorder.leave()
+    store.close()
+    with closing(RunStore(str(store._parsed))) as anew:
+        settle_interrupted(anew)
+        steps = [len(anew.steps(run.id)["step"]) for run in anew.runs(oldest_first=True)]
+        assert steps == [20, 20, 60]
+
+
+def test_what_was_written_of_a_long_run_is_kept_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = WrittenRun(tmp_path)
+    for at in range(300):
+        steps = {"step": np.arange(5.0) + 5 * at, "step_s": np.full(5, 0.1)}
+        of_ranks = {"step": np.array([1.0 * at, 1.0 * at]), "rank": np.array([1.0, 2.0])}
+        written.add([*chunks_of("steps", steps), *chunks_of("ranks", of_ranks)], {})
+    found = [loaded(kind, data) for kind, data in written.rows()]  # type: ignore[arg-type]
+    assert sum(chunk.rows for chunk in found if chunk.kind == "steps") == 1500
+    assert sum(chunk.rows for chunk in found if chunk.kind == "ranks") == 600
+    assert len(found) < 300
+    assert list(tmp_path.iterdir()) == []
+    assert sum(written.lost.values()) == 0
+    monkeypatch.setattr(written_run_module, "MOST_BYTES", 0)
+    for at in range(200):
+        written.add(list(chunks_of("steps", {"step": np.array([2000.0 + at])})), {})
+    assert (written.lost["steps"] > 0, written.why_lost) == (
+        True,
+        "0 MB of a run are kept beside the store",
+    )
 
 
 def test_the_writing_thread_has_ended_once_all_is_known_to_be_written(

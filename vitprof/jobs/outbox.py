@@ -14,8 +14,16 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series
-from vitprof.errors import StoreAwayError, StoreError, StoreGoneError, VitprofError, one_line
-from vitprof.jobs.spool import Spool
+from vitprof.errors import (
+    StoreAwayError,
+    StoreError,
+    StoreGoneError,
+    StoreOverwrittenError,
+    VitprofError,
+    one_line,
+)
+from vitprof.jobs.spool import Spool, places_of
+from vitprof.jobs.written_run import WrittenRun
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import Chunk, chunks_of, columns_of, joined
@@ -54,8 +62,12 @@ class Ending(NamedTuple):
     """When it ended, on the run's clock."""
 
 
-KeptRun = tuple[NewRun, list[Chunk]]
-"""A run, and all chunks of it, of a store whose file is gone."""
+class KeptRun(NamedTuple):
+    """A run of a store whose file is gone."""
+
+    new: NewRun
+    rows: list[tuple[str, bytes]]
+    """Kind and bytes of all its chunks."""
 
 
 @dataclass
@@ -142,7 +154,12 @@ class Outbox:
         self._spool: Spool | None = None
         """The files of what waits while the store is unavailable; None while it is available."""
         self._is_gone = False
-        """Whether the store's file was deleted or replaced: this program cannot use the store any more."""
+        """Whether the store's file was deleted, replaced or overwritten: this program cannot use the
+        store any more."""
+        self._written: WrittenRun | None = None
+        """What the store has of the run, where that could be lost with its file."""
+        if store.file is not None:
+            self._written = WrittenRun(places_of(store)[0])
         self._outages = Outages(since_s=clock())
         self._notices: list[str] = []
         """The run's own notices, to which those of outages are added."""
@@ -251,7 +268,8 @@ class Outbox:
 
     @property
     def is_gone(self) -> bool:
-        """Returns whether the store's file was deleted or replaced: what waits, waits for the next program."""
+        """Returns whether the store's file was deleted, replaced or overwritten: what waits, waits for
+        the next program."""
         with self._changed:
             return self._is_gone
 
@@ -319,19 +337,38 @@ class Outbox:
         """Begins to write what waits to files, too; `kept`: after the whole run as a file has it that is
         gone."""
         self._outages.why = why
-        new, chunks = kept or (self._new, [])
+        new, rows = kept or (self._new, [])
         self._spool = Spool(self._store, self.run, why, new=new)
-        for chunk in chunks:
-            self._spool.append(chunk.kind, chunk.data)
+        for kind, data in rows:
+            self._spool.append(kind, data)
         self._keep(self._spool)
         self._changed.notify_all()
         if self._new is not None:
             self._on_news()
 
-    def _kept(self) -> KeptRun | None:
+    def _kept(self, error: StoreGoneError) -> KeptRun | None:
         """Returns the run from the store's file that is gone; None where it cannot be had any more."""
+        if isinstance(error, StoreOverwrittenError):
+            return self._kept_beside()
         with contextlib.suppress(StoreError, ValueError):
-            return self._store.kept_in_gone_file(self.run.id)
+            kept = self._store.kept_in_gone_file(self.run.id)
+            if kept is not None:
+                new, chunks = kept
+                return KeptRun(new, [(chunk.kind, chunk.data) for chunk in chunks])
+        return None
+
+    def _kept_beside(self) -> KeptRun | None:
+        written = self._written
+        if written is None or written.columns is None:
+            return None
+        with contextlib.suppress(OSError):
+            kept = KeptRun(NewRun(written.columns), list(written.rows()))
+            with self._changed:
+                for kind, n in written.lost.items():
+                    self._outages.lost[kind] += n
+                self._outages.why_lost = written.why_lost or self._outages.why_lost
+            written.drop()
+            return kept
         return None
 
     def _keep(self, spool: Spool, lost: dict[str, int] | None = None) -> None:
@@ -421,16 +458,9 @@ class Outbox:
         batch = self._write or StoreWrite()
         ending = batch.ending
         if ending is not None:
-            self._store.update_run(self.run.id, **{**ending.values, **ending.settle()})
-            # the run is complete without
-            with contextlib.suppress(StoreError):
-                self._store.compact(self.run.id)
+            self._write_end(ending)
         else:
-            if self._spool is None:
-                self.before_write()
-            self._store.record(
-                self.run.id, batch.chunks, batch.values, again=self._spool is not None
-            )
+            self._record(batch)
         with self._changed:
             self._write = None
             if self._ending is ending:
@@ -441,6 +471,25 @@ class Outbox:
         self._n_writes += 1
         if ending is None and self._n_writes % COMPACT_EVERY == 0:
             self._store.compact(self.run.id, all_of_it=False)
+
+    def _write_end(self, ending: Ending) -> None:
+        self._store.update_run(self.run.id, **{**ending.values, **ending.settle()})
+        # the run is complete without
+        with contextlib.suppress(StoreError):
+            self._store.compact(self.run.id)
+        if self._written is not None:
+            self._written.drop()
+
+    def _record(self, batch: StoreWrite) -> None:
+        if self._spool is None:
+            self.before_write()
+        written = self._written
+        if written is not None and written.columns is None:
+            written.columns = self._store.columns_of(self.run.id)
+        is_again = self._spool is not None
+        self._store.record(self.run.id, batch.chunks, batch.values, again=is_again)
+        if written is not None:
+            written.add(batch.chunks, batch.values)
 
     def _end_outage(self, spool: Spool) -> None:
         outcome = "what was measured meanwhile waited and is complete"
@@ -456,7 +505,9 @@ class Outbox:
         An error that is not the store's, or that of a run's end, makes the run fail.
         """
         is_news = isinstance(error, StoreGoneError) and not self.is_gone
-        kept = self._kept() if is_news else None
+        kept = None
+        if isinstance(error, StoreGoneError) and is_news:
+            kept = self._kept(error)
         with self._changed:
             if is_news:
                 self._is_gone = True

@@ -22,11 +22,18 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from vitprof.attempts import Attempt
-from vitprof.errors import ConfigError, StoreAwayError, StoreError, StoreGoneError, one_line
+from vitprof.errors import (
+    ConfigError,
+    StoreAwayError,
+    StoreError,
+    StoreGoneError,
+    StoreOverwrittenError,
+    one_line,
+)
 from vitprof.home import OLD_STORE_FILE, STORE_FILE, ensure_dir, home, private_file
 from vitprof.masking import masked
 from vitprof.program import install_command
-from vitprof.store import server
+from vitprof.store import server, store_file
 from vitprof.store.migrations import is_older, may_only_read, migrate, why_not_opened
 
 STORE_VERSION = 9
@@ -326,8 +333,10 @@ class Database:
         self.refuses: Callable[[], str] = str
         """Returns why the current user may not change anything; "" where that is allowed."""
         self._engine: sa.Engine | None = None
-        self._opened: tuple[Path, os.stat_result] | None = None
-        """The file of an SQLite database that was opened and may be written, by its path from the root."""
+        self._opened: store_file.StoreFile | None = None
+        """The file of an SQLite database that was opened and may be written."""
+        self._lost: StoreOverwrittenError | None = None
+        """Why this program may not use the file any more."""
         self._opening: Attempt[None] | None = None
         """The last time that somebody began to open it."""
         self._beginning = threading.Lock()
@@ -419,7 +428,9 @@ class Database:
         try:
             self._open_tables()
             if self.file is not None and not self.read_only:
-                self._opened = (self.file.absolute(), self.file.stat())
+                with self._begun() as db:
+                    tag = store_file.tag_of(db)
+                self._opened = store_file.StoreFile(self.file, tag)
         except BaseException:
             self._engine.dispose()
             self._engine = None
@@ -473,34 +484,48 @@ class Database:
             raise StoreError(reason)
 
     def _check_file(self) -> None:
-        """Raises `StoreGoneError` where the store's path does not lead to the file that was opened.
-
-        Sync programs and restored backups do so. SQLite goes on with the file that it has open, which
-        nobody else can see any more, without an error (https://sqlite.org/howtocorrupt.html, 2.5).
+        """Raises `StoreGoneError` where the store's file is not the one that was opened any more, or has
+        other content, see `store_file`.
         """
         if self._opened is None:
             return
-        path, opened = self._opened
-        try:
-            if os.path.samestat(path.stat(), opened):
-                return
-            what = "replaced"
-        except FileNotFoundError:
-            what = "deleted"
-        except OSError:
-            # its file system does not tell: the transaction will
+        if self._lost is not None:
+            raise StoreOverwrittenError(str(self._lost), self._lost.why)
+        what = self._opened.what_became_of_it()
+        if not what:
             return
-        raise StoreGoneError(
-            f"the file of the run store, {path}, was {what} while vitprof had it open; start vitprof again",
-            f"its file was {what}",
+        line = (
+            f"the file of the run store, {self._opened.path}, was {what} while vitprof had it open"
         )
+        why = f"its file was {what}"
+        if what != store_file.OVERWRITTEN:
+            raise StoreGoneError(f"{line}; start vitprof again", why)
+        todo = "end all programs that use it, and start vitprof again"
+        self._lost = StoreOverwrittenError(f"{line}; {todo}", why)
+        self._let_go(self._opened.path)
+        raise StoreOverwrittenError(str(self._lost), why)
+
+    def _let_go(self, path: Path) -> None:
+        """Closes connections to a file that was overwritten, and nothing is written to it.
+
+        The -wal file has the last changes of what was there before. SQLite would write them into the new
+        content as the last connection is closed, and at the next start read both together.
+        """
+        assert self._engine is not None
+        failures = (sa.exc.DBAPIError, sa.exc.TimeoutError, OSError)
+        with contextlib.suppress(*failures), self._engine.connect() as db:
+            # A program that is writing has not seen it yet: it will do this.
+            db.exec_driver_sql("BEGIN IMMEDIATE")
+            os.truncate(f"{path}-wal", 0)
+        self._engine.dispose()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
         """Yields a connection whose changes are committed at the end of the block, all or none.
 
         Raises `StoreError`; `StoreAwayError` where the database cannot be reached or does not answer, so
-        that the same may work later; `StoreGoneError` where its file is another one now.
+        that the same may work later; `StoreGoneError` where its file is another one now, or has other
+        content.
         """
         self._check_file()
         with self._begun() as connection:
@@ -527,9 +552,15 @@ class Database:
             # all connections are in use, waiting
             raise self._unanswered() from error
         except sa.exc.DBAPIError as error:
-            raise StoreError(
-                f"the run store {self.url} failed: {masked(str(error.orig))}"
-            ) from error
+            why = masked(str(error.orig))
+            if self._opened is not None and store_file.is_damaged(error.orig):
+                todo = "end all programs that use it, and put a backup in its place"
+                wal = f"{self._opened.path.name}-wal"
+                raise StoreOverwrittenError(
+                    f"the run store {self.url} is damaged ({why}): {todo}, without {wal} beside it",
+                    f"its file is damaged: {why}",
+                ) from error
+            raise StoreError(f"the run store {self.url} failed: {why}") from error
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise StoreError(f"the run store {self.url} is damaged: {error}") from error
 
@@ -540,10 +571,19 @@ class Database:
         So nobody changes what it reads. That holds for SQLite; queries of other databases need
         `with_for_update`. Raises `StoreError`.
         """
-        with self.transaction() as db:
-            if db.dialect.name == "sqlite":
-                db.exec_driver_sql("BEGIN IMMEDIATE")
-            yield db
+        tag = 0
+        try:
+            with self.transaction() as db:
+                if db.dialect.name == "sqlite":
+                    db.exec_driver_sql("BEGIN IMMEDIATE")
+                    tag = store_file.count_write(db)
+                yield db
+        except StoreOverwrittenError as error:
+            # A later write might succeed, in a file that is damaged elsewhere.
+            self._lost = error
+            raise
+        if self._opened is not None:
+            self._opened.tag = tag
 
     def row(
         self, query: sa.Select[Any], key: sa.Column[int], value: int, otherwise: str

@@ -155,6 +155,13 @@ def _id_of(db: sa.Connection, wanted: Mapping[str, Any]) -> int | None:
     return db.execute(sa.select(runs.c.id).where(*alike)).scalar()
 
 
+def _columns_of(db: sa.Connection, run_id: int) -> dict[str, Any] | None:
+    run = db.execute(sa.select(runs).where(runs.c.id == run_id)).mappings().one_or_none()
+    if run is None:
+        return None
+    return {name: value for name, value in run.items() if name != "id"}
+
+
 class RunStore(stored_run.RunLists, SeriesStore, DeletedRuns):
     """The runs in one database.
 
@@ -228,6 +235,11 @@ class RunStore(stored_run.RunLists, SeriesStore, DeletedRuns):
         row = self.row(sa.select(*stored_run.STORED), runs.c.id, run_id, _no_run(run_id))
         return stored_run.stored_run(row)
 
+    def columns_of(self, run_id: int) -> dict[str, Any] | None:
+        """Returns the columns of a run as they are stored, without its id; None where it was deleted."""
+        with self.transaction() as db:
+            return _columns_of(db, run_id)
+
     def kept_in_gone_file(self, run_id: int) -> tuple[NewRun, list[Chunk]] | None:
         """Returns a run as the store's file has it that was deleted or replaced, while connections of
         this program still have it open.
@@ -236,11 +248,10 @@ class RunStore(stored_run.RunLists, SeriesStore, DeletedRuns):
         """
         rows = sa.select(series).where(series.c.run_id == run_id).order_by(series.c.chunk)
         with self._begun() as db:
-            run = db.execute(sa.select(runs).where(runs.c.id == run_id)).mappings().one_or_none()
-            if run is None:
+            columns = _columns_of(db, run_id)
+            if columns is None:
                 return None
             chunks = [loaded(row.kind, row.bytes) for row in db.execute(rows)]
-        columns = {name: value for name, value in run.items() if name != "id"}
         return NewRun(columns), chunks
 
     def check_values(self, run_id: int, values: Any) -> None:
