@@ -21,6 +21,7 @@ from vitprof.jobs.late_batches import (
     ScriptWatch,
     UsualWaits,
 )
+from vitprof.measure.wire import Note
 from vitprof.telemetry.looks import Look, ProcessLook
 from vitprof.watch.core.late_batches import LATE_S
 from vitprof.watch.events import PENDING_MARK
@@ -138,13 +139,14 @@ def late(requested_s: float, waited_s: float, step: int = 9) -> dict[str, Any]:
 
 def test_looks_and_events_meet_by_the_moment_of_the_request(watches: list[Watch]) -> None:
     recorder = LateBatchRecorder()
-    recorder.add_workers([WORKER])
-    recorder.follow(LOOP, 9)
+    recorder.receive(Note("workers", {"pids": [WORKER]}))
+    recorder.receive(Note("looked_at", {"pid": LOOP, "descriptor": 9}))
     (watch,) = watches
     assert watch.workers == [WORKER]
     began_s = watch.script.wait(1.0)
     assert recorder.facts() == {}, "which step waited is not known yet"
-    recorder.add_late([late(began_s - 1.0, 0.4, step=8), late(began_s, 1.0)])
+    batches = [late(began_s - 1.0, 0.4, step=8), late(began_s, 1.0)]
+    recorder.receive(Note("late", {"batches": batches}))
     told = recorder.facts()["late_batches"]
     assert (told["late"], told["waited_s"]) == (1, 1.0)
     (batch,) = told["listed"]

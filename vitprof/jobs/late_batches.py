@@ -70,7 +70,7 @@ class UsualWaits:
             self.late_s = max(LATE_S, TIMES_USUAL * usual_s)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LateWait:
     """A wait for a batch that is late, and the looks at it."""
 
