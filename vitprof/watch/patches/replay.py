@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitprof.watch.events import Description
+from vitprof.watch.patches.train_loader import TrainLoader
 
 HEADROOM = "VITPROF_WATCH_HEADROOM"
 """Environment variable: set where kept batches are served again, to measure headroom."""
@@ -167,10 +168,7 @@ class ReplayPlan:
     `begin` and `refuse`."""
 
     def __init__(self) -> None:
-        self._loader = 0
-        """The number of the loader that trains; 0 until that is known."""
-        self._facts: dict[str, Any] = {}
-        """What is known of it: one made anew with the same is the same."""
+        self._train = TrainLoader()
         self._settle = (SETTLE_STEPS, SETTLE_STEPS)
         self._kept = KeptBatches()
         self.block = 0
@@ -197,17 +195,11 @@ class ReplayPlan:
         """Begins, with the number and the facts of the loader that trains."""
         queued = (facts.get("num_workers") or 0) * (facts.get("prefetch_factor") or 2)
         self._settle = (SETTLE_STEPS + queued, SETTLE_STEPS)
-        self._facts = facts
-        self._loader = loader
+        self._train.name(loader, facts)
 
     def is_of(self, loader: Description) -> bool:
         """Returns whether a loader is the one that trains, or that one made anew."""
-        if loader.number == self._loader:
-            return True
-        if not self._loader or loader.facts != self._facts:
-            return False
-        self._loader = loader.number
-        return True
+        return self._train.is_it(loader)
 
     def request(self, now_s: float) -> bool:
         """Notes a request of that loader. Returns whether the step that it begins is left out of its
