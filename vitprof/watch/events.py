@@ -67,7 +67,8 @@ class Kind(enum.IntEnum):
     OWN = 40
     """vitprof itself has held up the script, since the request before."""
     BLOCK = 42
-    """The step of the batch that is requested belongs to a block of steps on kept batches, or on new ones."""
+    """The step of the batch that is requested belongs to a block of steps on kept batches, or on new ones; of steps in
+    which a stage seems faster, or none does."""
     SHUT_DOWN = 17
     """The workers of an iterator were ended."""
     SAMPLED = 18
@@ -180,7 +181,8 @@ the numbers in its largest tensor. `failed`: 1 where an error ended the iteratio
 single number on the CPU; with `REACHED` the loss that was copied before the mark. `device`: the
 number of a described device. `token`: the number of a mark. `place`: a `MarkedPoint`. `stream`: a number
 for each stream of the process. `reached_s`: on the clock of the host. `index`: of the
-sample, in the dataset. `took_s`: for how long the dataset made it. `block`: odd where kept batches are served again.
+sample, in the dataset. `took_s`: for how long the dataset made it. `block`: odd where kept batches are served
+again, or a stage seems faster.
 `settles`: 1 where the step does not count there.
 `collectives`: begun so far, in all groups; with `AWAITED` those that the wait ended. `sent`:
 1 where it was for buffers that DistributedDataParallel sends, else 0. `little_s`: what a framework of the

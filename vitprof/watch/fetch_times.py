@@ -17,6 +17,7 @@ from time import perf_counter, process_time, thread_time
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
+from vitprof.watch.causal_ledger import PROCESS
 from vitprof.watch.events import WORK
 from vitprof.watch.own_thread import native_ids
 from vitprof.watch.sample_times import SampleClock, SampleTimer, SampleTimes, clock_for
@@ -54,7 +55,8 @@ TASKS = "/proc/self/task"
 MARK = b"vitprof:"
 """Begins the bytes that a worker sends with a batch, which the pinning thread leaves alone."""
 SENT = Struct("=8s6d")
-"""These bytes: the mark and the six numbers of `FetchTimes`, before those of `marshal` with the rest, if there is any.
+"""These bytes: the mark and the six numbers of `FetchTimes`, before those of `marshal` with the rest, if there is any,
+and with what the worker had settled, where a causal profile is measured (`causal_ledger`).
 They take a worker half as long as a tuple of numbers or an object."""
 
 
@@ -285,6 +287,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         worker = getattr(self, "_vitprof_worker", None)
         if making.laps is not None or worker is None:
             return fetch(self, index)
+        PROCESS.begin_batch()
         making.collate_s = 0.0
         making.waited_s = 0.0
         making.batches += 1
@@ -321,18 +324,32 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         if clock is not None:
             clock.add_batch(len(index), dataset_s)
             samples = None if timed is None else clock.times_of(timed)
+        PROCESS.made_batch(dataset_s - transform_s, transform_s, collate_s)
         if worker < 0:
             making.times = (
                 dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, None
             )  # fmt: skip
             return data
         says = said_at_first(self)
-        sent = SENT.pack(MARK, dataset_s, transform_s, collate_s, began_s, ended_s, worker)
-        if transforms or samples is not None or says is not None:
-            sent += marshal.dumps((transforms, samples, says))
-        return data, sent
+        return data, bytes_to_send(
+            (dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, says)
+        )
 
     return fetch_timed
+
+
+def bytes_to_send(times: FetchTimes) -> bytes:
+    """Returns the bytes that a worker sends with a batch, after the pause that is due before it passes that on."""
+    *numbers, ended_s, worker, transforms, samples, says = times
+    rest: tuple[Any, ...] = ()
+    if transforms or samples is not None or says is not None:
+        rest = (transforms, samples, says)
+    maker = PROCESS.maker
+    if maker is not None:
+        ended_s = maker.pass_on()
+        rest = (transforms, samples, says, maker.ledger.settled_s)
+    packed = SENT.pack(MARK, *numbers, ended_s, worker)
+    return packed + marshal.dumps(rest) if rest else packed
 
 
 def sample_clock(fetcher: Any) -> SampleClock | None:
@@ -378,10 +395,23 @@ def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:
 
 def _read(sent: bytes) -> FetchTimes:
     _, dataset_s, transform_s, collate_s, began_s, ended_s, worker = SENT.unpack_from(sent)
-    transforms, samples, says = (), None, None
-    if len(sent) > SENT.size:
-        transforms, samples, says = marshal.loads(sent[SENT.size :])
+    transforms, samples, says, *_ = _rest(sent) or ((), None, None)
     return dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, says
+
+
+def _rest(sent: bytes) -> tuple[Any, ...]:
+    return marshal.loads(sent[SENT.size :]) if len(sent) > SENT.size else ()
+
+
+def passed_on(delivered: Any) -> tuple[float, float] | None:
+    """Returns when a worker passed on what it has sent, and what it had settled by then; None where that is not
+    known, as of an error."""
+    sent = delivered[1] if isinstance(delivered, (tuple, list)) and len(delivered) == 2 else None
+    if not (type(sent) is bytes and sent.startswith(MARK)):
+        return None
+    _, _, _, _, _, ended_s, _ = SENT.unpack_from(sent)
+    *_, settled_s = _rest(sent) or (None,)
+    return (ended_s, settled_s) if isinstance(settled_s, float) else None
 
 
 def transform_sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:

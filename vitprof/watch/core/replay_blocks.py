@@ -20,7 +20,9 @@ class ReplayBlocks:
     """The sums of the times of all blocks so far. Those with odd numbers are on kept batches: these steps
     are no part of the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, phase: str = "headroom") -> None:
+        """`phase`: the name of the span of steps that are no part of the run."""
+        self._phase = phase
         self._sums: dict[int, Counter[str]] = {}
         self._current = 0
         self._since_s = np.nan
@@ -45,7 +47,7 @@ class ReplayBlocks:
             if replays[i] and np.isnan(self._since_s):
                 self._since_s = columns["t_start_s"][i]
             elif not replays[i] and not np.isnan(self._since_s):
-                phases.append(_phase(self._since_s, self._until_s))
+                phases.append(_phase(self._phase, self._since_s, self._until_s))
                 self._since_s = np.nan
             self._until_s = step.end_s
         settling = [_is_settling(step) for step in steps]
@@ -74,8 +76,8 @@ def _is_settling(step: Step) -> bool:
     return bool(step.fetches) and step.fetches[-1].is_settling
 
 
-def _phase(since_s: float, until_s: float) -> Note:
-    return Note("phase", {"name": "headroom", "t_start_s": since_s, "t_end_s": until_s})
+def _phase(name: str, since_s: float, until_s: float) -> Note:
+    return Note("phase", {"name": name, "t_start_s": since_s, "t_end_s": until_s})
 
 
 def asks_several(steps: Sequence[Step]) -> bool:

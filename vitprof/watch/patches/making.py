@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from vitprof.watch.causal_ledger import join_as_worker
 from vitprof.watch.fetch_times import (
     CollateTimer,
     count_opening,
@@ -57,6 +58,9 @@ def time_fetching(dataloader: ModuleType) -> None:
         self.collate_fn = CollateTimer(self.collate_fn)
         info = dataloader.get_worker_info()
         self._vitprof_worker = -1 if info is None else int(info.id)
+        if info is not None:
+            with contextlib.suppress(OSError):  # then others pause for what it does, and it is said
+                join_as_worker(self._vitprof_worker)
         self._vitprof_clock = sample_clock(self)
         note_maker(is_worker=info is not None)
 
