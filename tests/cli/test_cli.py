@@ -206,6 +206,7 @@ SCRIPT = "-- python -c pass"
             f"watch --json /no/such/folder/run.json {SCRIPT}",
             "--json /no/such/folder/run.json: there is no directory",
         ),
+        (f"watch --headroom --causal {SCRIPT}", "--headroom and --causal: "),
     ],
 )
 def test_what_cannot_be_understood_is_one_line_and_begins_nothing(

@@ -21,6 +21,7 @@ from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import loading, summary
 from vitprof.analysis.timing.compute_parts import divided_compute_of, divided_in_words
 from vitprof.analysis.verdict import no_verdict, rendering
+from vitprof.analysis.verdict.causal import causal_profile
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.attempts import Attempt
 from vitprof.cli import dashboard
@@ -60,10 +61,11 @@ HEADROOM_HELP = (
     "measure how much faster the script would be with free data: some batches are used again, so it trains on them "
     "more often and an epoch takes longer"
 )
-
+CAUSAL_HELP = "measure what a faster stage would give: everything else pauses now and then, so the script takes longer"
 EVENTS_HELP = (
     "keep the times of what was seen in this file, for a bug report: no data, no names of files"
 )
+BOTH = "--headroom and --causal: steps are either on kept batches or beside pauses; choose one"
 LOG_HELP = "write live figures and the verdict into the script's own active run of this tracker: mlflow or wandb"
 
 
@@ -77,6 +79,7 @@ def watch(
         int | None, terminal.number("detach_after", bounds.WATCHED_STEPS, DETACH_HELP)
     ] = None,
     headroom: Annotated[bool, typer.Option("--headroom", help=HEADROOM_HELP)] = False,
+    causal: Annotated[bool, typer.Option("--causal", help=CAUSAL_HELP)] = False,
     log_to: Annotated[str, typer.Option(help=LOG_HELP, show_default=False)] = "",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the run to this file as JSON")
@@ -87,6 +90,8 @@ def watch(
     ] = False,
 ) -> None:
     """Watch your own training script. The script, its output and its exit status stay as they are."""
+    if headroom and causal:
+        terminal.complain(BOTH, terminal.EXIT_BAD_VALUE)
     name = terminal.name_to_keep(name)
     terminal.check_output(json_file, "json")
     terminal.check_output(events, "events")
@@ -103,6 +108,7 @@ def watch(
                 steps=steps,
                 detach_after=detach_after,
                 headroom=headroom,
+                causal=causal,
                 on_steps=on_steps,
                 events=event_files,
                 variables=stack.enter_context(link).variables if link else None,
@@ -334,6 +340,9 @@ def _result(run: StoredRun) -> list[str]:
     headroom = own_headroom(run.facts)
     if headroom is not None and verdict.is_conclusive:
         lines.append(own_headroom_sentence(headroom))
+    causal = causal_profile(run.facts, run.environment)
+    if causal is not None:
+        lines += [f"  if faster: {sentence}" for sentence in causal.sentences]
     address = dashboard.address_of(run.id)
     if not address:
         address = f"type {program()} and open run {run.id} under History"

@@ -62,6 +62,7 @@ class CommandRunner:
         steps: int | None = None,
         detach_after: int | None = None,
         headroom: bool = False,
+        causal: bool = False,
         on_steps: Callable[[Columns], object] | None = None,
         events: EventFiles | None = None,
         variables: Mapping[str, str] | None = None,
@@ -71,7 +72,8 @@ class CommandRunner:
     ) -> None:
         """`steps`: ends the script after that number of steps. `detach_after`: stops watching after
         that number. `headroom`: measures the headroom, by serving kept batches again in some of the
-        steps. `on_steps` is called with finished steps as they arrive, in the listener's thread.
+        steps. `causal`: measures a causal profile, by pauses while a stage seems faster. `on_steps` is
+        called with finished steps as they arrive, in the listener's thread.
         `events`: keeps the events of the script's processes; None: nobody keeps them.
 
         `variables` are added to the command's environment, `inherited` (default: this program's own).
@@ -81,7 +83,12 @@ class CommandRunner:
         self._listening = listening or listen("watch")
         path = self._listening.getsockname()
         self._directory = os.path.dirname(path)
-        options = {"steps": steps, "detach_after": detach_after, "headroom": int(headroom)}
+        options = {
+            "steps": steps,
+            "detach_after": detach_after,
+            "headroom": int(headroom),
+            "causal": f"{self._directory}/owed" if causal else "",
+        }
         requested = {
             f"VITPROF_WATCH_{name.upper()}": str(value) for name, value in options.items() if value
         }

@@ -53,6 +53,8 @@ class WatchedLoader(TypedDict, total=False):
     """Whether a last batch that is not full is dropped."""
     in_order: bool
     """False where batches come as they are made, not in the sampler's order; else it is left out."""
+    timeout_s: float
+    """For how long it waits for a batch at most; left out where it waits for as long as it takes."""
     iterable: bool
     """Whether its dataset is an IterableDataset: each worker gives all that its own one yields."""
     shards: int | None
@@ -248,6 +250,57 @@ class ReplayBlock(TypedDict):
     """Data wait in these steps."""
 
 
+class CausalLook(TypedDict):
+    """What the stages took before any seemed faster, and how the blocks are."""
+
+    steps: int
+    """Steps that count."""
+    wall_s: float
+    """Time of these steps."""
+    stage_s: dict[str, float]
+    """Time in each stage for these steps' batches, wherever it ran."""
+    tried: list[str]
+    """Stages that take enough of it to be tried."""
+    blocks_per_round: int
+    """Blocks in which each stage seems faster once by each fraction, and those in which none does."""
+    settle: int
+    """Steps that every block begins with and that do not count."""
+    needed: int
+    """Least number of steps that count."""
+
+
+class CausalBlock(TypedDict):
+    """A block of steps in which a stage seemed faster, or none."""
+
+    round: int
+    """The number of its round, from 1 on."""
+    stage: str
+    """The stage; empty for none."""
+    fraction: float
+    """The fraction of its time by which it seemed faster."""
+    steps: int
+    """Steps that count."""
+    wall_s: float
+    """Time of these steps."""
+    effective_s: float
+    """Their time without the pauses: what they would take with a stage that is faster."""
+    saved_s: float
+    """For how long a process that does not run the stage was to pause."""
+    stage_s: float
+    """Time in the stage for these steps' batches."""
+
+
+class Causal(TypedDict):
+    """The causal profile of a user's own script: blocks of steps in which a stage seemed faster."""
+
+    look: CausalLook | None
+    """The first block, in which none did; null before it has ended."""
+    blocks: list[CausalBlock]
+    """The blocks after it that have ended, in order."""
+    refused: str | None
+    """Why there are none, or no more; null where nothing speaks against them."""
+
+
 class Facts(TypedDict, total=False):
     """What was measured once in a run.
 
@@ -328,6 +381,8 @@ class Facts(TypedDict, total=False):
     """The batches of a watched run that came late, and what was seen meanwhile."""
     replay: dict[str, ReplayBlock]
     """Blocks of a watched run by number; odd ones reuse kept batches."""
+    causal: Causal
+    """Blocks of a watched run in which a stage seemed faster."""
     replay_refused: str | None
     """The reason why no batches were kept; null where they were."""
     partly_watched: str

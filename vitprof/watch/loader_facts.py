@@ -41,9 +41,15 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "sampler": name_of(of("sampler")),
         **({"framework": framework} if framework else {}),
         **({"in_order": False} if of("in_order") is False else {}),
+        **({"timeout_s": of("timeout")} if is_timeout(of("timeout")) else {}),
         **(_iterable_facts(loader) or _by_batch(loader, dataset)),
         **made_of(loader),
     }
+
+
+def is_timeout(timeout: Any) -> bool:
+    """Returns whether a loader waits for a batch for so long (s) at most."""
+    return isinstance(timeout, (int, float)) and timeout > 0
 
 
 COUNTED_BY = ("torch", "torchdata", "accelerate", "transformers", "lightning", "pytorch_lightning")

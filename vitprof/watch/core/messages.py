@@ -16,6 +16,7 @@ import numpy as np
 
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
+from vitprof.watch.core.causal_blocks import CausalBlocks, why_refused
 from vitprof.watch.core.columns import WARMUP_STEPS, columns_of
 from vitprof.watch.core.compute_parts import ComputeParts
 from vitprof.watch.core.late_batches import late_batches, worker_processes
@@ -159,6 +160,7 @@ class RunMessages:
         """The steps of the run so far."""
         self._figures = StepFigures(WARMUP_STEPS)
         self._blocks = ReplayBlocks() if process.get("headroom") else None
+        self._causal = CausalBlocks() if process.get("causal") else None
         self._said_loader = False
         """Whether the process was told which loader trains."""
         self._is_looked_at = "pending" in process
@@ -292,6 +294,10 @@ class RunMessages:
             messages += self._replayed(self._blocks, block.steps)
             columns, phases = self._blocks.add(block.steps, columns)
             messages += phases
+        if self._causal is not None:
+            messages += self._begun_causal(self._causal, block.steps)
+            columns, phases = self._causal.apart.add(block.steps, columns)
+            messages += phases
         messages.append(columns)
         figures = tracked(columns) if self._process.get("tracks") else {}
         if figures:
@@ -334,6 +340,17 @@ class RunMessages:
             return []
         self._said_loader = True
         return [_answer({"headroom": loader, "facts": dict(self._loader_facts(loader))})]
+
+    def _begun_causal(self, causal: CausalBlocks, steps: Sequence[Step]) -> list[Message]:
+        """Returns what the process is to be told where stages seem faster: which loader trains, or why none
+        can."""
+        loader = main_loader(steps)
+        if causal.is_answered or loader is None:
+            return []
+        facts = self._loader_facts(loader)
+        device = str(self._device_facts()["device"])
+        why = why_refused(steps, self._process, device, facts)
+        return [_answer(causal.answer(loader, facts, why))]
 
     def _environment(self, steps: Sequence[Step]) -> dict[str, Any]:
         """Returns what the training runs on, and the facts of its loader."""
@@ -388,6 +405,11 @@ class RunMessages:
             facts.pop("slow_samples", None)  # steps on kept batches have no number in the recording
             headrooms = [d.facts for d in self._descriptions.values() if d.kind == "headroom"]
             facts |= self._blocks.facts(headrooms[-1]["refused"] if headrooms else "")
+        if self._causal is not None:
+            # steps in which a stage seems faster have no number in the recording, and pauses are none of the script's
+            facts.pop("slow_samples", None)
+            facts.pop("between_steps_frac", None)
+            facts |= self._causal.facts(self._descriptions.values(), finished=finished)
         if self._live.why_incomplete:
             facts["partly_watched"] = self._live.why_incomplete
         return facts

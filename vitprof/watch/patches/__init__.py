@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from vitprof.watch.events import NAN, Buffer, Description, Emit, Kind
+from vitprof.watch.patches.causal import CausalHooks
 from vitprof.watch.patches.declared import DeclaredLoaders
 from vitprof.watch.patches.limits import StepLimit
 from vitprof.watch.patches.replay import ReplayPlan
@@ -177,9 +178,11 @@ class Recorder:
         to a local database: only where the script's figures are written to one."""
         self.acts = False
         """Whether anything is done as a batch is requested, besides recording that: by one of the next
-        two."""
+        three."""
         self.headroom: ReplayPlan | None = None
         """Serves kept batches again, where headroom is measured."""
+        self.causal: CausalHooks | None = None
+        """Makes stages seem faster, where a causal profile is measured."""
         self.limit: StepLimit | None = None
         """Ends the script, or its watching, after some steps."""
         self.pending: MutableSequence[float] = [0.0]
@@ -339,6 +342,12 @@ class Recorder:
         self.headroom = headroom
         self.acts = True
 
+    def measure_causal(self, causal: CausalHooks) -> None:
+        """Has stages seem faster in blocks of steps from here on."""
+        self.causal = causal
+        self.acts = True
+        self._note()
+
     def limit_steps(self, limit: StepLimit) -> None:
         """Has the script, or its watching, end after some steps."""
         self.limit = limit
@@ -350,6 +359,11 @@ class Recorder:
     ) -> Any:
         """Does what is to be done as a batch is requested, which was recorded; `gradients`: whether they
         were on. Returns a kept batch to serve in its place; None for a new one."""
+        if self.causal is not None:
+            block = self.causal.requested(now_s)
+            if block:
+                thread = threading.get_ident()
+                self.emit((int(Kind.BLOCK), now_s, thread, iterator, block, 0.0, NAN))
         if self.limit is not None and self.limit.requested(gradients=gradients):
             self.hold(now_s)
         return self.kept_batch(loader, iterator) if gradients else None
@@ -390,7 +404,7 @@ class Recorder:
         self._note()
 
     def _note(self) -> None:
-        noting = (self.marks, self.count, self.limit)
+        noting = (self.marks, self.count, self.limit, self.causal)
         self.notes = self.is_looking or any(each is not None for each in noting)
 
     def before_begin(self) -> None:
@@ -400,15 +414,17 @@ class Recorder:
         if self.sampler is not None and self.is_looking:
             self.sampler.requested()
 
-    def before_request(self) -> None:
+    def before_request(self, loader: Description | None = None, *, gradients: bool = False) -> None:
         """Notes that a batch is about to be requested: before the event, so that no wait has what it
-        costs."""
+        costs. `loader`: PyTorch's of which it is; `gradients`: whether they are on."""
         if self.marks is not None:
             self.marks.before_request()
         if self.count is not None:
             self.count(perf_counter())
         if self.sampler is not None and self.is_looking:
             self.sampler.requested()
+        if self.causal is not None:
+            self.causal.before_request(loader, gradients=gradients)
 
     def received(self, now_s: float, batch: Any) -> None:
         """Notes a batch that came."""
@@ -484,6 +500,9 @@ class Recorder:
     def stop(self, emit: Emit = drop) -> None:
         """Makes all hooks record nothing from here on. `emit` takes their events all the same."""
         self.emit = emit
+        if self.causal is not None:
+            self.causal.plan.refuse("")
+            self.causal = None
         self.end_marks()
 
     def give_up(self, error: Exception) -> None:

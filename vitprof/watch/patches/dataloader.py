@@ -65,6 +65,9 @@ def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
         wrap = functools.partial(_sampling_recorded, recorder)
         replacements.replace(base, "_next_index", wrap)
     workers = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
+    if recorder.causal is not None and workers is not None and "_process_data" in vars(workers):
+        wrap = functools.partial(_coming_noted, recorder)
+        replacements.replace(workers, "_process_data", wrap)
     if workers is not None and "_shutdown_workers" in vars(workers):
         wrap = functools.partial(_shutdown_recorded, recorder)
         replacements.replace(workers, "_shutdown_workers", wrap)
@@ -134,6 +137,8 @@ def _record_begun(
             setattr(iterator, NUMBER, begun)
             setattr(iterator, LOADER, described)
         recorder.emit((BEGUN, until_s, get_ident(), begun, number, since_s, NAN))
+        if recorder.causal is not None:
+            recorder.causal.breaks(described)
     except Exception as error:
         recorder.give_up(error)
 
@@ -165,7 +170,7 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
             leave_sign("gradients" if gradients else "batch")
             ready = n_ready(self)
             if recorder.notes:
-                recorder.before_request()
+                recorder.before_request(getattr(self, LOADER, None), gradients=gradients)
             now_s = perf_counter()
             recorder.emit((REQUESTED, now_s, thread, number, ready, gradients, NAN))
             recorder.pending[0] = now_s
@@ -237,6 +242,8 @@ def _shutdown_recorded(
         if is_python_ending():
             shut_down(self)
             return
+        if recorder.causal is not None:
+            recorder.causal.breaks(getattr(self, LOADER, None))
         since_s = perf_counter()
         shut_down(self)
         number = getattr(self, NUMBER, 0)
@@ -246,6 +253,21 @@ def _shutdown_recorded(
             recorder.shut_down(now_s)
 
     return shutdown_recorded
+
+
+def _coming_noted(recorder: Recorder, process_data: Callable[..., Any]) -> Callable[..., Any]:
+    """Tells that the batch which was requested has come, before more indices are given out for it."""
+
+    @functools.wraps(process_data)
+    def coming_noted(self: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if recorder.causal is not None and MAKING.now.laps is None:
+                recorder.causal.came(data)
+        except Exception as error:
+            recorder.give_up(error)
+        return process_data(self, data, *args, **kwargs)
+
+    return coming_noted
 
 
 def _sampling_recorded(
@@ -258,6 +280,8 @@ def _sampling_recorded(
         since_s = perf_counter()
         index = next_index(self)
         now_s = perf_counter()
+        if recorder.causal is not None and MAKING.now.laps is None:
+            recorder.causal.sampled(now_s - since_s)
         # A dataset that reads a loader of its own: that is part of making the batch.
         if now_s - since_s >= LEAST_SAMPLING_S and MAKING.now.laps is None:
             number = getattr(self, NUMBER, 0)
@@ -286,6 +310,8 @@ def _record_received(
 ) -> None:
     emit = recorder.emit
     try:
+        if recorder.causal is not None:
+            recorder.causal.received(now_s, times)
         samples, first, values = sizes.of(batch)
         emit((RECEIVED, now_s, thread, number, samples, first, values))
         if recorder.notes or now_s >= recorder.look_at_s:

@@ -11,10 +11,12 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from vitprof.program import program
+from vitprof.watch.causal_ledger import CAUSAL, PROCESS, SharedWords
 from vitprof.watch.connection import Connection, connect, connect_to_command
 from vitprof.watch.data_report import describe_dataset
 from vitprof.watch.events import FORKED, Buffer, Emit
 from vitprof.watch.patches import CURRENT, Recorder, Replacements, drop
+from vitprof.watch.patches.causal import CausalHooks, CausalPlan
 from vitprof.watch.patches.forked import ForkedTraining
 from vitprof.watch.patches.hydra import NOT_RECORDED, Jobs
 from vitprof.watch.patches.limits import StepLimit, ThreadState
@@ -59,6 +61,8 @@ class Watching:
             self.recorder.limit_steps(limit)
         if os.environ.get(HEADROOM):
             self.recorder.measure_headroom(ReplayPlan())
+        if os.environ.get(CAUSAL):
+            self._measure_causal(os.environ[CAUSAL])
         self._jobs = Jobs()
         self.installed: list[Replacements] = []
         """All hooks of this process."""
@@ -74,6 +78,17 @@ class Watching:
         """Since when the script waits for a batch, where the program that records it is to know."""
         self._transport = self._new_transport()
         self._has_begun = False
+
+    def _measure_causal(self, path: str) -> None:
+        """Has a causal profile measured, by words in the file `path`."""
+        try:
+            words = SharedWords.in_file(path)
+        except OSError as error:
+            say(f"no causal profile: {error.strerror or error}: {path}")
+            return
+        plan = CausalPlan(words, functools.partial(self.recorder.describe, "causal"))
+        PROCESS.maker = plan.maker
+        self.recorder.measure_causal(CausalHooks(plan))
 
     def begin(self) -> None:
         """Records events from here on."""
@@ -144,6 +159,9 @@ class Watching:
         parent_trains = not (is_worker or self.over) and self._transport.has_trained()
         self._pending = None  # that is of its parent
         self.recorder.pending = [0.0]
+        # A worker takes part as what it is, once it makes batches; any other process has no part in it.
+        self.recorder.causal = None
+        PROCESS.maker = None
         self._transport.forget()
         self.recorder.renew_locks()
         if is_worker:
@@ -208,7 +226,12 @@ class Watching:
     def _header(self) -> dict[str, Any]:
         tracks = bool(os.environ.get(LOG_TO)) and rank() == 0
         measures_headroom = self.recorder.headroom is not None
-        header = {"declares": self.declares, "tracks": tracks, "headroom": measures_headroom}
+        header = {
+            "declares": self.declares,
+            "tracks": tracks,
+            "headroom": measures_headroom,
+            "causal": self.recorder.causal is not None,
+        }
         return header | self._looked_at()
 
     def _looked_at(self) -> dict[str, Any]:
@@ -229,6 +252,9 @@ class Watching:
         if "headroom" in answer and self.recorder.headroom is not None:
             self._begin_headroom(self.recorder.headroom, answer)
             return True
+        if "causal" in answer:
+            self._begin_causal(answer)
+            return True
         if "tracked" not in answer:
             return False
         if self._live_log is None:
@@ -247,6 +273,15 @@ class Watching:
             headroom.refuse(answer["refused"])
         else:
             headroom.begin(answer["headroom"], answer["facts"])
+
+    def _begin_causal(self, answer: dict[str, Any]) -> None:
+        causal = self.recorder.causal
+        if causal is None:
+            return
+        if answer.get("refused"):
+            causal.plan.refuse(answer["refused"])
+        else:
+            causal.plan.begin(answer["causal"], answer["facts"])
 
     def _look_for_jobs(self) -> None:
         """Ends the watching where hydra begins its next job in this process, if the first one trained."""
