@@ -19,7 +19,9 @@ from vitprof.analysis.timing import (
     steady,
     timeline,
 )
+from vitprof.analysis.verdict.causal import CausalProfile, causal_profile
 from vitprof.charts import breakdown, live
+from vitprof.charts import causal as causal_chart
 from vitprof.charts import timeline as lanes
 from vitprof.charts.roofline import roofline as draw_roofs
 from vitprof.export.tables import figures_in_words
@@ -312,6 +314,10 @@ SLOW_SAMPLES_HELP = (
     "Samples for which the dataset took more than four times the median, those that took longest in "
     "all first. What the training would gain without them is a replay of its loader's queue."
 )
+CAUSAL_HELP = (
+    "What a stage that is faster would save, measured: in blocks of steps it seemed faster, as everything else "
+    "paused for a share of its time. Stages that hide behind others save nothing."
+)
 LOADING_HELP = (
     "Mean over the steady state, measured where the batch was made; of several threads on one "
     "batch the sum. Hand-over: the time that a finished batch took to reach the loop."
@@ -370,6 +376,7 @@ def draw_loading(run: store.StoredRun) -> None:
         tables.draw(WORKER_COLUMNS, [(w,) for w in workers], key="workers")
     draw_hand_over(run)
     _draw_late_batches(late_batches.late_batches(run.facts))
+    _draw_causal(causal_profile(run.facts, run.environment))
     _draw_slow_samples(findings.slow_samples_of(run.id))
     at = timeline.typical_step(steps, keep)
     if at is not None:
@@ -408,6 +415,19 @@ def _draw_late_batches(found: late_batches.LateBatches | None) -> None:
     st.caption(texts.escaped(found.sentence))
     rows = [(cluster,) for cluster in found.clusters]
     tables.draw(LATE_BATCH_COLUMNS, rows, key="late-batches")
+
+
+def _draw_causal(found: CausalProfile | None) -> None:
+    if found is None:
+        return
+    st.header("If a stage were faster", anchor=False, help=CAUSAL_HELP)
+    text = " ".join(found.sentences)
+    tried = [gain for gain in found.by_gain if math.isfinite(gain.quarter.low)]
+    if tried and not found.why_unknown:
+        figure = causal_chart.gain_bars(tried)
+        alt = f"Share of a step's time that a faster stage saves. {text}"
+        plot(figure, height=int(figure.layout.height), key="causal-bars", alt=alt)
+    st.caption(texts.escaped(text))
 
 
 def _draw_slow_samples(found: slow_samples.SlowSamples | None) -> None:
