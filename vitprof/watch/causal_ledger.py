@@ -47,7 +47,7 @@ class SharedWords:
     bytes is one operation.
     """
 
-    def __init__(self, words: MutableSequence[float]) -> None:
+    def __init__(self, words: MutableSequence[float] | memoryview[float]) -> None:
         self._words = words
 
     @classmethod

@@ -400,7 +400,7 @@ def _read(sent: bytes) -> FetchTimes:
 
 
 def _rest(sent: bytes) -> tuple[Any, ...]:
-    return marshal.loads(sent[SENT.size :]) if len(sent) > SENT.size else ()
+    return tuple(marshal.loads(sent[SENT.size :])) if len(sent) > SENT.size else ()
 
 
 def passed_on(delivered: Any) -> tuple[float, float] | None:

@@ -109,6 +109,8 @@ def test_a_round_that_has_not_ended_is_left_out() -> None:
     facts["causal"]["blocks"] = [*blocks, {**blocks[0], "round": 13, "effective_s": 99.0}]
     assert found(facts).stages[0].quarter == whole
     assert found(facts).n_rounds == 12
+    facts["causal"]["blocks"] = blocks[:5]
+    assert found(facts).n_rounds == 0, "nor is the first one a whole round"
 
 
 @pytest.mark.parametrize(

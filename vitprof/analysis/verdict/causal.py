@@ -6,7 +6,7 @@ machine which grows slower meanwhile says nothing of a stage, and rounds are ind
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -146,7 +146,7 @@ def causal_profile(
         return None
     blocks: Sequence[Mapping[str, Any]] = fact["blocks"]
     look = fact.get("look")
-    rounds = _rounds(blocks)
+    rounds = _rounds(blocks, look["blocks_per_round"]) if look else []
     gains: tuple[StageGain, ...] = ()
     if look:
         gains = tuple(_gain(stage, look, blocks, rounds) for stage in WORDS if _occurs(stage, look))
@@ -162,22 +162,21 @@ Round = dict[tuple[str, float], float]
 """The effective seconds of a step by stage and fraction, of a round that has all of them."""
 
 
-def _rounds(blocks: Sequence[Mapping[str, Any]]) -> list[Round]:
+def _rounds(blocks: Sequence[Mapping[str, Any]], blocks_per_round: int) -> list[Round]:
     """Returns the rounds that have ended."""
-    effective_s: dict[int, Counter[tuple[str, float]]] = {}
-    steps: dict[int, Counter[tuple[str, float]]] = {}
+    effective_s: dict[int, Round] = defaultdict(lambda: defaultdict(float))
+    steps: dict[int, Round] = defaultdict(lambda: defaultdict(float))
     n_blocks = Counter[int]()
     for block in blocks:
         number = int(block["round"])
         cell = (str(block["stage"]), float(block["fraction"]))
-        effective_s.setdefault(number, Counter())[cell] += block["effective_s"]
-        steps.setdefault(number, Counter())[cell] += block["steps"]
+        effective_s[number][cell] += block["effective_s"]
+        steps[number][cell] += block["steps"]
         n_blocks[number] += 1
-    most = max(n_blocks.values(), default=0)
     return [
         {cell: total_s / steps[number][cell] for cell, total_s in in_round.items()}
         for number, in_round in effective_s.items()
-        if n_blocks[number] == most
+        if n_blocks[number] == blocks_per_round
     ]
 
 
@@ -203,10 +202,10 @@ def _gain(
 
 def _saved(rounds: Sequence[Round], stage: str, fraction: float) -> Interval:
     """Returns the share of a step's time that is saved, with its interval over rounds."""
-    faster = np.array([each[stage, fraction] for each in rounds])
-    usual = np.array([each["", 0.0] for each in rounds])
     if len(rounds) < MIN_BLOCKS:
         return UNKNOWN
+    faster = np.array([each[stage, fraction] for each in rounds])
+    usual = np.array([each["", 0.0] for each in rounds])
     left = interval_of_pairs(faster, usual)
     return Interval(1 - left.value, 1 - left.high, 1 - left.low)
 

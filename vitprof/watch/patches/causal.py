@@ -6,7 +6,7 @@ The core says which loader trains; until then no stage does.
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -102,7 +102,7 @@ class CausalPlan:
         self._n = 0
         """The requests in the block so far."""
         self._start: BlockStart | None = None
-        self._took: Counter[str] = Counter()
+        self._took = defaultdict[str, float](float)
         """The seconds in each stage, over the steps that count in the block."""
         self._asked_s = 0.0
         """When the batch that comes next was requested."""
@@ -183,7 +183,9 @@ class CausalPlan:
 
     def made(self, read_s: float, transform_s: float, collate_s: float) -> None:
         """Notes what the stages of the batch that came have taken, wherever it was made."""
-        self._took.update({"read": read_s, "transform": transform_s, "collate": collate_s})
+        self._took["read"] += read_s
+        self._took["transform"] += transform_s
+        self._took["collate"] += collate_s
 
     def interrupt(self) -> None:
         """Begins the block anew with the next request: an epoch begins, or something else than a step was between."""
