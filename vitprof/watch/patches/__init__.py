@@ -166,16 +166,13 @@ class Recorder:
         self._devices: dict[Any, Description] = {}
         self.cpu = 0
         """The number of the CPU as a device; 0 while it has none."""
-        self._numbering = threading.Lock()
+        self.renew_locks()
         self.stages = StageSums(self._next_number)
         """What the batches of each loader took in its transforms."""
         self.declared = DeclaredLoaders()
         """Those that the script says it trains on."""
         self.optimizers_step = False
         """Whether any optimizer of PyTorch's has stepped."""
-        self.forking = threading.RLock()
-        """Held while an iteration begins, which may fork workers, and while a tracker of the script's writes
-        to a local database: only where the script's figures are written to one."""
         self.acts = False
         """Whether anything is done as a batch is requested, besides recording that: by one of the next
         three."""
@@ -310,6 +307,8 @@ class Recorder:
         """Makes the locks anew, in a forked process: another thread of its parent may have held them."""
         self._numbering = threading.Lock()
         self.forking = threading.RLock()
+        """Held while an iteration begins, which may fork workers, and while a tracker of the script's writes
+        to a local database: only where the script's figures are written to one."""
 
     def _new_number(self) -> int:
         with self._numbering:
