@@ -33,6 +33,9 @@ OPEN = {
     "ProcessSeen",
     "MachineSeen",
     "ReplayBlock",
+    "Causal",
+    "CausalLook",
+    "CausalBlock",
     "Stop",
 }
 OPEN |= {"RankFacts", "OfRank", "NodeFacts", "RestartFacts"}
