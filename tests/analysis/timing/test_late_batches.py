@@ -176,6 +176,11 @@ def test_mixed_evidence_tells_no_cause(late: LateBatch, why_not: str) -> None:
     assert told.why_not.startswith(why_not)
 
 
+def test_a_batch_that_is_made_waits_for_the_lock_of_the_worker_that_sends_it() -> None:
+    looks = seen(asleep("futex"), stack=None, unanswered=True)
+    assert cause_of(batch(looks, made_meanwhile=False)).cause is Cause.PYTHON_LOCK
+
+
 def test_a_call_that_says_nothing_is_no_drive() -> None:
     assert doing(asleep("call 58", state="D")) == "asleep"
     assert doing(asleep(waits_in="request_wait_answer")) == "drive"

@@ -295,6 +295,10 @@ def _looks_frac(seen: ProcessSeen, kind: str) -> float:
 
 def _of_handing_over(batch: LateBatch) -> Told:
     """Returns the cause where the batch was made before, and was on its way to the loop."""
+    maker = batch["maker"]
+    if maker is not None and maker["unanswered"] and not maker["answers"]:
+        # a thread of the worker sends what was made, and needs that lock
+        return Told(Cause.PYTHON_LOCK)
     loop = batch["loop"]
     if loop is not None and loop["unanswered"] and (loop["cpu_frac"] or 0.0) >= MOSTLY:
         return Told(Cause.NOT_TOLD, "it was made, and a thread of the script held Python's lock")

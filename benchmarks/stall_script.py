@@ -1,0 +1,229 @@
+"""A training script of which a few batches come late, for causes that are named on its command line.
+
+    python -m benchmarks.stall_script KIND,KIND,... FOLDER WORKERS
+
+Run by `benchmarks.stalls`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import mmap
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+BATCH = 4
+FIRST_LATE = 40
+"""After the warm-up, and enough waits to know what is usual."""
+LATE_EVERY = 12
+"""Fewer than one batch in ten may be late, or that would be usual."""
+STALL_S = 1.2
+USUAL_S = 0.002
+FILE_BYTES = 64 << 20
+DIRECT_BYTES = 1 << 16
+ZIP_ENTRIES = 60_000
+
+
+def until(seconds: float = STALL_S) -> Callable[[], bool]:
+    """Returns what says whether so long has not passed yet."""
+    end_s = time.perf_counter() + seconds
+    return lambda: time.perf_counter() < end_s
+
+
+def sleep(folder: Path) -> None:
+    time.sleep(STALL_S)
+
+
+def read_file(folder: Path) -> None:
+    """Reads past the page cache: the thread waits for the drive each time."""
+    goes_on = until()
+    descriptor = os.open(folder / "large", os.O_RDONLY | os.O_DIRECT)
+    buffer = mmap.mmap(-1, DIRECT_BYTES)
+    at = 0
+    while goes_on():
+        os.preadv(descriptor, [buffer], at % FILE_BYTES)
+        at += DIRECT_BYTES
+    os.close(descriptor)
+
+
+def sync(folder: Path) -> None:
+    goes_on = until()
+    with open(folder / f"log-{os.getpid()}", "ab") as file:
+        while goes_on():
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def lock(folder: Path) -> None:
+    held = threading.Lock()
+    held.acquire()
+    threading.Timer(STALL_S, held.release).start()
+    with held:
+        pass
+
+
+def file_lock(folder: Path) -> None:
+    with open(folder / "locked", "w") as first, open(folder / "locked") as second:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        threading.Timer(STALL_S, lambda: fcntl.flock(first, fcntl.LOCK_UN)).start()
+        fcntl.flock(second, fcntl.LOCK_EX)
+
+
+def hold_python(folder: Path) -> None:
+    """A thread holds Python's lock, in C code that never gives it away."""
+    thread = threading.Thread(target=lambda: sum(range(60_000_000)))
+    thread.start()
+    thread.join()
+
+
+def collect(folder: Path) -> None:
+    """Collects garbage among many objects."""
+    kept = [[each] for each in range(1_000_000)]
+    goes_on = until()
+    while goes_on():
+        gc.collect()
+    kept.clear()
+
+
+def regex(folder: Path) -> None:
+    """Works in C code that holds Python's lock."""
+    re.match("(a+)+$", "a" * 24 + "b")
+
+
+def stop(folder: Path) -> None:
+    command = f"sleep {STALL_S}; kill -CONT {os.getpid()}"
+    with subprocess.Popen(["sh", "-c", command]):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def compute(folder: Path) -> None:
+    """A huge sample."""
+    goes_on = until()
+    while goes_on():
+        sum(each * each for each in range(1000))
+
+
+def read_zip(folder: Path) -> None:
+    """Reads the list of a large archive again."""
+    goes_on = until()
+    while goes_on():
+        zipfile.ZipFile(folder / "large.zip").close()
+
+
+def program(folder: Path) -> None:
+    subprocess.run(["sleep", str(STALL_S)], check=True)
+
+
+def server(folder: Path) -> None:
+    ours, theirs = socket.socketpair()
+    threading.Timer(STALL_S, lambda: theirs.send(b"x")).start()
+    ours.recv(1)
+
+
+def crowd(folder: Path) -> None:
+    """Works while other programs take the cores: `benchmarks.stalls` runs them."""
+    (folder / "crowded").touch()
+    goes_on = until(3 * STALL_S)
+    while goes_on():
+        sum(each * each for each in range(1000))
+    (folder / "crowded").unlink(missing_ok=True)
+
+
+def mixed(folder: Path) -> None:
+    """Does several things in turn."""
+    goes_on = until()
+    while goes_on():
+        sum(each * each for each in range(100_000))
+        time.sleep(0.015)
+
+
+def nothing(folder: Path) -> None:
+    """Nothing is late."""
+
+
+KINDS = {
+    "sleep": sleep,
+    "file": read_file,
+    "sync": sync,
+    "lock": lock,
+    "file-lock": file_lock,
+    "python-lock": hold_python,
+    "garbage": collect,
+    "regex": regex,
+    "stop": stop,
+    "huge-sample": compute,
+    "zip": read_zip,
+    "program": program,
+    "server": server,
+    "crowd": crowd,
+    "mixed": mixed,
+    "checkpoint": nothing,
+}
+
+
+def late_steps(kinds: Sequence[str]) -> dict[int, str]:
+    """Returns the steps whose batch is late, and of which kind each is."""
+    return {FIRST_LATE + LATE_EVERY * number: kind for number, kind in enumerate(kinds)}
+
+
+class Stalling(Dataset[torch.Tensor]):
+    def __init__(self, kinds: Sequence[str], folder: Path) -> None:
+        self.late = late_steps(kinds)
+        self.folder = folder
+
+    def __len__(self) -> int:
+        return (max(self.late) + LATE_EVERY) * BATCH
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(USUAL_S)
+        batch, sample = divmod(index, BATCH)
+        if batch in self.late and sample == 0:
+            KINDS[self.late[batch]](self.folder)
+        return torch.full((4,), float(index))
+
+
+def prepare(kinds: Sequence[str], folder: Path) -> None:
+    """Writes what these kinds need."""
+    if "file" in kinds:
+        (folder / "large").write_bytes(bytes(FILE_BYTES))
+    if "zip" in kinds:
+        with zipfile.ZipFile(folder / "large.zip", "w") as archive:
+            for number in range(ZIP_ENTRIES):
+                archive.writestr(f"{number}", b"")
+
+
+def main() -> None:
+    kinds = sys.argv[1].split(",")
+    folder = Path(sys.argv[2])
+    workers = int(sys.argv[3])
+    prepare(kinds, folder)
+    late = late_steps(kinds)
+    torch.manual_seed(1)
+    loader = DataLoader(Stalling(kinds, folder), batch_size=BATCH, num_workers=workers)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    for number, batch in enumerate(loader):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+        time.sleep(0.01)
+        if late.get(number) == "checkpoint":
+            time.sleep(STALL_S)
+
+
+if __name__ == "__main__":
+    main()

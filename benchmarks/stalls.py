@@ -1,0 +1,137 @@
+"""Lets batches of a watched script come late for known causes, and shows what is told of each.
+
+    python -m benchmarks.stalls [KIND ...] [--workers 2] [--times 1]
+
+All kinds of `benchmarks.stall_script` are in one process that `vitprof watch` starts, with a store of
+its own: one batch in twelve is late by a second or more. A row has the cause that is right, how often it was told,
+how often none was, and the last words. A cause that is wrong is marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.stall_script import KINDS, late_steps
+from tests import ROOT
+from vitprof.analysis.timing.late_batches import Cause, Cluster, clustered
+from vitprof.store import RunStore
+
+RIGHT: dict[str, tuple[Cause, ...]] = {
+    "sleep": (Cause.SLEEP,),
+    "file": (Cause.FILE,),
+    "sync": (Cause.FILE,),
+    "lock": (Cause.LOCK,),
+    "file-lock": (Cause.FILE_LOCK,),
+    "python-lock": (Cause.PYTHON_LOCK,),
+    "garbage": (Cause.CPU, Cause.CPU_ALONE),
+    "regex": (Cause.CPU, Cause.CPU_ALONE),
+    "stop": (Cause.STOPPED,),
+    "huge-sample": (Cause.CPU,),
+    "zip": (Cause.CPU,),
+    "program": (Cause.PROGRAM,),
+    "server": (Cause.ELSEWHERE,),
+    "crowd": (Cause.OTHER_PROGRAMS,),
+    "mixed": (),
+    "checkpoint": (),
+}
+"""The causes that are right; none where no batch is late, or where it does several things."""
+HOG = """
+import os, sys, time
+while os.getppid() == {parent}:
+    if os.path.exists({flag!r}):
+        sum(range(100_000))
+    else:
+        time.sleep(0.02)
+"""
+
+
+@contextlib.contextmanager
+def others(flag: Path) -> Iterator[None]:
+    """Runs programs that take all cores while a file is there."""
+    script = HOG.format(parent=os.getpid(), flag=str(flag))
+    n_cores = len(os.sched_getaffinity(0))
+    hogs = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2 * n_cores)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def watch(kinds: Sequence[str], workers: int) -> dict[str, Cluster]:
+    """Runs these kinds once; returns what is told of each that was looked at. Ends the program with the
+    script's errors where it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = f"sqlite:///{folder}/runs.sqlite"
+        own = {"PYTHONPATH": str(ROOT), "VITPROF_HOME": folder, "VITPROF_DB": database}
+        own["OMP_NUM_THREADS"] = "1"
+        command = [sys.executable, "-m", "vitprof", "watch", "--quiet", "--", sys.executable]
+        command += ["-m", "benchmarks.stall_script", ",".join(kinds), folder, str(workers)]
+        is_crowded = "crowd" in kinds
+        crowd = others(Path(folder) / "crowded") if is_crowded else contextlib.nullcontext()
+        with crowd:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **own},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        if done.returncode:
+            raise SystemExit(f"the script failed:\n{done.stderr}")
+        with contextlib.closing(RunStore(database)) as store:
+            (run,) = store.runs()
+    fact = run.facts.get("late_batches", {})
+    if "not_seen" in fact:
+        raise SystemExit(fact["not_seen"])
+    late = late_steps(kinds)
+    found = {}
+    for batch in fact.get("listed", []):
+        kind = late.get(batch["step"])
+        if kind is None:
+            print(f"step {batch['step']}, late by itself: {clustered([batch])[0].reason}")
+        else:
+            (found[kind],) = clustered([batch])
+    return found
+
+
+def row(kind: str, found: Sequence[Cluster]) -> str:
+    """Returns the table's row of a kind, which was looked at so often."""
+    right = RIGHT[kind]
+    expected = " or ".join(cause.name.lower() for cause in right) or "none"
+    causes = [cluster.told.cause for cluster in found]
+    n_right = sum(cause in right for cause in causes)
+    n_untold = causes.count(Cause.NOT_TOLD)
+    wrong = len(causes) - n_right - n_untold
+    mark = f"WRONG {wrong} times: " if wrong else ""
+    words = found[-1].reason if found else "no batch is late"
+    return f"| {kind} | {expected} | {len(found)} | {n_right} | {n_untold} | {mark}{words} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help="; ".join(KINDS))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--times", type=int, default=1)
+    given = parser.parse_args()
+    kinds = given.kinds or [*KINDS]
+    runs = [watch(kinds, given.workers) for _ in range(given.times)]
+    print("| kind | right | late | told | not told | words |")
+    print("|---|---|---|---|---|---|")
+    for kind in kinds:
+        print(row(kind, [run[kind] for run in runs if kind in run]))
+
+
+if __name__ == "__main__":
+    main()
