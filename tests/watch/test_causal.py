@@ -67,7 +67,9 @@ def test_the_truth_is_in_nearly_all_intervals_and_what_hides_saves_nothing() -> 
     assert n >= 100
     assert held[True] / n >= 0.91, "95 of 100; by chance 91 in one of 20 tests"
     assert claimed.total() >= 15
-    assert claimed[True] <= 2, "of 15 that save nothing: one in 40 by chance, three in one of 20 tests"
+    assert claimed[True] <= 2, (
+        "of 15 that save nothing: one in 40 by chance, three in one of 20 tests"
+    )
 
 
 class Played:
