@@ -79,7 +79,8 @@ def _show(
     tournament_id: int, script: OwnScript, key: str, line: int | None, *, apply: bool, force: bool
 ) -> None:
     # LibCST may be missing; what is above does without it
-    from vitprof.export.patch import NoPatch, apply_patch, make_patch
+    from vitprof.export.patch import apply_patch, make_patch
+    from vitprof.export.patch.wanted import NoPatch
 
     try:
         made = make_patch(script, key, line)

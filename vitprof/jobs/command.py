@@ -594,5 +594,5 @@ def _differs(watched: Mapping[str, Any], name: str, value: Any) -> bool:
         return False
     # a fact only where it is off
     if name == "in_order":
-        return bool(watched.get(name, True)) != value
+        return bool(watched.get(name, True)) is not bool(value)
     return name in watched and watched[name] != value

@@ -168,7 +168,7 @@ def main() -> None:
             answer = {"names": list(series), "rows": n}
         out.write(json.dumps(answer).encode() + b"\n")
         for values in series.values():
-            out.write(values.view(np.uint8))
+            out.write(values.view(np.uint8).data)
         out.flush()
 
 

@@ -22,7 +22,8 @@ def said_at_first(fetcher: Any) -> WorkerSays | None:
     try:
         import torch
 
-        return torch.multiprocessing.get_sharing_strategy(), torch.get_num_threads()
+        strategy: str = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]
+        return strategy, torch.get_num_threads()
     except Exception:  # an answer that does not come is not known; the batch is sent anyway
         return None
 

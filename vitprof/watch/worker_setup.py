@@ -74,7 +74,7 @@ def in_workers(wanted: Mapping[str, Any]) -> InWorkers | None:
 def _check_strategy(strategy: str) -> None:
     import torch.multiprocessing
 
-    strategies = torch.multiprocessing.get_all_sharing_strategies()
+    strategies = torch.multiprocessing.get_all_sharing_strategies()  # type: ignore[no-untyped-call]
     if strategy not in strategies:
         has = ", ".join(sorted(strategies))
         raise ValueError(f"this system has no sharing_strategy {strategy}: it has {has}")
@@ -133,7 +133,7 @@ def share_by(strategy: str) -> None:
     """Sets the strategy by which this process shares tensors with others."""
     import torch.multiprocessing
 
-    torch.multiprocessing.set_sharing_strategy(strategy)
+    torch.multiprocessing.set_sharing_strategy(strategy)  # type: ignore[no-untyped-call]
 
 
 def sharing_strategy() -> str | None:

@@ -214,10 +214,10 @@ def _more_steps(
     quarter: Interval, look: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], n_rounds: int
 ) -> int:
     """Returns about how many steps more would tell whether a stage saves anything."""
-    a_block = look["settle"] + look["needed"]
+    a_block = float(look["settle"] + look["needed"])
     if blocks:
         a_block = look["settle"] + sum(block["steps"] for block in blocks) / len(blocks)
-    a_round = a_block * look["blocks_per_round"]
+    a_round = a_block * float(look["blocks_per_round"])
     if n_rounds < MIN_BLOCKS:
         return math.ceil((MIN_BLOCKS - n_rounds) * a_round)
     reach = (quarter.high - quarter.low) / 2

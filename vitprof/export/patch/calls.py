@@ -229,7 +229,7 @@ class _Finder(cst.CSTVisitor):
 
     def _target(self, node: cst.CSTNode, around: _Around) -> str:
         """Returns what takes the value of a call, also where other calls are around it."""
-        parent = self.get_metadata(metadata.ParentNodeProvider, node)
+        parent: cst.CSTNode | None = self.get_metadata(metadata.ParentNodeProvider, node)
         while isinstance(parent, cst.CSTNode):
             if isinstance(parent, cst.Assign):
                 return self._module.code_for_node(parent.targets[0].target)

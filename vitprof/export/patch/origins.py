@@ -123,7 +123,8 @@ def _of_name(source: Source, call: SourceCall, expression: cst.Name, value: Any,
         node = parents.get(node)
     name = expression.value
     if isinstance(node, cst.Param):
-        function = parents.get(parents.get(node))
+        parameters = parents.get(node)
+        function = None if parameters is None else parents.get(parameters)
         if isinstance(function, cst.FunctionDef):
             return f"call {function.name.value} with {name}={value!r}"
     if isinstance(node, cst.Assign | cst.AnnAssign) and node.value is not None:
