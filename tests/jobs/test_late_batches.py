@@ -139,7 +139,7 @@ def late(requested_s: float, waited_s: float, step: int = 9) -> dict[str, Any]:
 
 def test_looks_and_events_meet_by_the_moment_of_the_request(watches: list[Watch]) -> None:
     recorder = LateBatchRecorder()
-    recorder.receive(Note("workers", {"pids": [WORKER]}))
+    recorder.receive(Note("workers_begun", {"pids": [WORKER]}))
     recorder.receive(Note("looked_at", {"pid": LOOP, "descriptor": 9}))
     (watch,) = watches
     assert watch.workers == [WORKER]

@@ -183,16 +183,6 @@ class OfProcess:
         self.maker: Maker | None = None
         """None where no causal profile is measured."""
 
-    def begin_batch(self) -> None:
-        """Notes that a batch is begun."""
-        if self.maker is not None:
-            self.maker.begin(perf_counter())
-
-    def made_batch(self, read_s: float, transform_s: float, collate_s: float) -> None:
-        """Notes what its stages have taken."""
-        if self.maker is not None:
-            self.maker.made(max(0.0, read_s), transform_s, collate_s)
-
 
 PROCESS = OfProcess()
 

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import marshal
 import math
+import operator
 import os
 import resource
 import sys
@@ -25,6 +26,8 @@ from vitprof.watch.worker_facts import WorkerSays, said_at_first
 
 TransformTimes = tuple[tuple[str, ...], int, tuple[float, ...]]
 """For one Compose: the names of its transforms in order, the number of its calls, the seconds in each transform."""
+SECONDS_OF = operator.itemgetter(2)
+"""Returns the seconds in each transform of `TransformTimes`."""
 FetchTimes = tuple[
     float,
     float,
@@ -287,7 +290,9 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         worker = getattr(self, "_vitprof_worker", None)
         if making.laps is not None or worker is None:
             return fetch(self, index)
-        PROCESS.begin_batch()
+        maker = PROCESS.maker
+        if maker is not None:
+            maker.begin(perf_counter())
         making.collate_s = 0.0
         making.waited_s = 0.0
         making.batches += 1
@@ -313,8 +318,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         transforms: tuple[TransformTimes, ...] = ()
         if laps:
             transforms = transform_sums(laps)
-            for _, _, seconds in transforms:
-                transform_s += sum(seconds)
+            transform_s = sum(map(sum, map(SECONDS_OF, transforms)))
         entry = None if work is None else work.entry(ended_s - began_s)
         if entry is not None:
             transforms += (entry,)
@@ -324,7 +328,8 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         if clock is not None:
             clock.add_batch(len(index), dataset_s)
             samples = None if timed is None else clock.times_of(timed)
-        PROCESS.made_batch(dataset_s - transform_s, transform_s, collate_s)
+        if maker is not None:
+            maker.made(max(0.0, dataset_s - transform_s), transform_s, collate_s)
         if worker < 0:
             making.times = (
                 dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, None

@@ -17,7 +17,7 @@ from tests.forking import exit_status_of, fork_doing
 from tests.watch.test_transport import Clock, FakeConnection
 from vitprof.measure.wire import Note
 from vitprof.watch import transport
-from vitprof.watch.events import FORKED, NAN, Kind
+from vitprof.watch.events import FORKED, NAN, Description, Kind
 from vitprof.watch.patches import CURRENT, watching
 from vitprof.watch.patches.replay import ReplayPlan
 from vitprof.watch.patches.watching import EnoughSteps, Watching, step_limit
@@ -339,7 +339,7 @@ def test_headroom_begins_or_is_refused_by_the_cores_word(
     assert isinstance(headroom, ReplayPlan)
     assert watched._header()["headroom"]
     assert watched._received({"headroom": 4, "facts": {}})
-    assert headroom._loader == 4
+    assert headroom._train.is_it(Description(4, "loader", {}))
     assert watched._received({"headroom": 0, "refused": "several loaders"})
     assert headroom.refused == "several loaders"
     assert not watched._received({"answer": "steps"})
