@@ -147,7 +147,9 @@ def mixed(folder: Path) -> None:
     """Does several things in turn."""
     goes_on = until()
     while goes_on():
-        sum(each * each for each in range(100_000))
+        works_on = until(0.015)
+        while works_on():
+            sum(each * each for each in range(1000))
         time.sleep(0.015)
 
 
