@@ -96,7 +96,9 @@ def watch(kinds: Sequence[str], workers: int) -> dict[str, Cluster]:
     late = late_steps(kinds)
     found = {}
     for batch in fact.get("listed", []):
-        kind = late.get(batch["step"])
+        # A worker that is stopped, or without Python's lock, holds up a batch that it has made before.
+        steps = range(batch["step"], batch["step"] + workers + 1)
+        kind = next((late[step] for step in steps if step in late), None)
         if kind is None:
             print(f"step {batch['step']}, late by itself: {clustered([batch])[0].reason}")
         else:

@@ -240,9 +240,7 @@ def test_what_a_worker_had_settled_travels_with_its_batch(monkeypatch: pytest.Mo
 
 
 @pytest.mark.measured
-@pytest.mark.parametrize(
-    ("workers", "start_method"), [(0, None), (1, "fork"), (2, "fork"), (2, "spawn")]
-)
+@pytest.mark.parametrize(("workers", "start_method"), [(0, None), (2, "fork")])
 def test_a_real_script_has_blocks_and_its_batches_and_losses_are_its_own(
     host: Host, tmp_path: Path, workers: int, start_method: str | None
 ) -> None:

@@ -225,6 +225,17 @@ def test_batches_with_one_cause_in_one_folder_are_told_together() -> None:
     )
 
 
+def test_a_cause_that_is_told_comes_before_a_longer_wait_without_one() -> None:
+    untold = of(seen(RUNNING, used=0.4), 9, 5.0, 1)
+    listed = [untold, of(seen(asleep("sleep")), 12, 2.0)]
+    found = late_batches({"late_batches": {"late": 2, "waited_s": 7.0, "listed": listed}})
+    assert found is not None
+    assert found.sentence == (
+        "2 batches were late, 7.00 s of waits in all. 1 of them, 2.00 s: worker 2 slept, as it was "
+        "told to in PIL.Image.open <- dataset.py:41."
+    )
+
+
 def test_those_without_a_cause_are_told_with_the_reason() -> None:
     mixed = [of(seen(RUNNING, used=used), 9, 2.0, worker) for used, worker in ((0.4, 1), (0.5, 2))]
     found = late_batches({"late_batches": {"late": 2, "waited_s": 4.0, "listed": mixed}})

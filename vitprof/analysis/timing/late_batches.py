@@ -443,15 +443,18 @@ class LateBatches:
 
     @property
     def sentence(self) -> str:
-        """Returns how many there were, and why most of the time was waited."""
+        """Returns how many there were, and the cause that cost most, of those that are told."""
         count = "1 batch was late" if self.n == 1 else f"{self.n} batches were late"
         total = f"{count}, {formats.seconds(self.waited_s)} of waits in all"
-        most = self.clusters[0]
+        told = [each for each in self.clusters if each.told.cause is not Cause.NOT_TOLD]
+        most = told[0] if told else self.clusters[0]
         reason = most.reason
         if most.n == self.n:
             return f"{total}: {reason}."
         share = f"{most.n} of them, {formats.seconds(most.waited_s)}"
-        return f"{total}. Most of it, {share}: {reason}."
+        if most.waited_s > self.waited_s / 2:
+            share = f"Most of it, {share}"
+        return f"{total}. {share}: {reason}."
 
 
 def late_batches(facts: Mapping[str, Any]) -> LateBatches | None:
