@@ -171,3 +171,18 @@ def test_of_100_runs_without_a_gain_few_claim_one() -> None:
             block["effective_s"] *= random.normal(1, 0.05)
         claims += sum(gain.outcome == "saves" for gain in found(facts).stages)
     assert claims <= 0.04 * 300
+
+
+def test_workers_that_say_nothing_did_not_pause_so_nothing_is_claimed_of_compute() -> None:
+    facts = causal()
+    for stage in ("read", "transform", "collate"):
+        facts["causal"]["look"]["stage_s"][stage] = 0.0
+    found = causal_profile(facts, ENVIRONMENT)
+    assert found is not None
+    assert found.sentences == (
+        "The causal profile is undecided: its workers do not say what they do, so they did not pause "
+        "either.",
+    )
+    alone = causal_profile(facts, ENVIRONMENT | {"watched": {"num_workers": 0}})
+    assert alone is not None
+    assert not alone.why_unknown

@@ -42,6 +42,8 @@ WORDS = {
     "compute": "Compute",
 }
 """What a sentence calls the stages, in their order."""
+OF_MAKING = ("read", "transform", "collate")
+"""The stages that run in workers, where there are any."""
 Outcome = Literal["saves", "undecided", "nothing"]
 OUTCOMES: tuple[Outcome, ...] = ("saves", "undecided", "nothing")
 
@@ -154,6 +156,10 @@ def causal_profile(
     return CausalProfile(gains, len(rounds), len(blocks), why)
 
 
+def _workers(environment: Mapping[str, Any]) -> int:
+    return int((environment.get("watched") or {}).get("num_workers") or 0)
+
+
 def _occurs(stage: str, look: Mapping[str, Any]) -> bool:
     return bool(look["stage_s"].get(stage, 0.0) > 0)
 
@@ -240,6 +246,8 @@ def _why_unknown(
         return "several iterations over its loaders are open at once"
     if not fact.get("look"):
         return "no block of steps has ended; train for longer"
+    if _workers(environment) and not any(_occurs(stage, fact["look"]) for stage in OF_MAKING):
+        return "its workers do not say what they do, so they did not pause either"
     return _why_cores_are_shared(facts, environment)
 
 
@@ -256,7 +264,7 @@ def _why_cores_are_shared(facts: Mapping[str, Any], environment: Mapping[str, An
             "cores to the rest"
         )
     cores = int(environment.get("job_cpu_count") or 0)
-    workers = int((environment.get("watched") or {}).get("num_workers") or 0)
+    workers = _workers(environment)
     busy = workers + int(environment.get("torch_threads") or 1)
     if workers and 0 < cores < busy and not waited_frac < OWN_CORES_FRAC:
         share = formats.count(cores, "core")
