@@ -17,6 +17,7 @@ from tests.analysis.simulated_series import (
 )
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.intervals import (
+    MOST_BEYOND,
     NORMAL_975,
     UPPER_90,
     _ranks,
@@ -25,6 +26,7 @@ from vitprof.analysis.intervals import (
     interval_of_pairs,
     interval_of_runs,
     ratio_interval,
+    share_ends,
     share_interval,
     share_intervals,
 )
@@ -56,6 +58,14 @@ def test_what_each_step_shows_needs_no_independent_steps(memory: float, steps: i
     of = covered(starved(memory, steps, SERIES), "share")
     assert of.given == 1, of
     assert of.held >= LEAST, of
+
+
+def test_a_share_is_never_as_good_as_unknown_where_each_step_shows_it() -> None:
+    """Of 31 steps of which each idles for 85 to 88% some once had an interval of 36 to 99%."""
+    of = starved(0.8, 31, SERIES)
+    low, high = share_ends(of.part, of.whole)
+    assert (high - low).max() <= MOST_BEYOND
+    assert low.min() > 0.4
 
 
 @pytest.mark.parametrize("figure", FIGURES)
