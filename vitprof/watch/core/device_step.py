@@ -13,8 +13,10 @@ from vitprof.watch.core.timeline import Fetch, Work
 from vitprof.watch.events import NAN, Kind, MarkedPoint
 
 ONE_AFTER_ANOTHER_S = 200e-6
-"""A copy that begins this soon (s) after the one before is part of it; labels moved after the forward
-pass are not."""
+"""A copy that the host begins this soon (s) after the one before is part of it; labels moved after the
+forward pass are not."""
+WITHOUT_WORK_S = 10e-6
+"""The same on the device, for a host that was held up between the two: no forward pass is this short."""
 PLACES = {
     Kind.BACKWARD: MarkedPoint.BACKWARD,
     Kind.STEPPED: MarkedPoint.STEPPED,
@@ -124,7 +126,7 @@ class DeviceStep:
         for begin, end in self._copies(since_s):
             if copy is None:
                 copy = Copy(begin, end, frozenset({begin.stream}))
-            elif begin.at_s - copy.end.at_s <= ONE_AFTER_ANOTHER_S:
+            elif follows(begin, copy.end):
                 copy = Copy(copy.begin, end, copy.streams | {begin.stream})
             else:
                 break
@@ -270,6 +272,13 @@ class DeviceStep:
         """Returns when the script entered the step that it marks; NaN where it does not mark any."""
         entered = [work.at_s for work in self._step.work if work.kind is Kind.ENTERED]
         return entered[0] if entered and entered[0] <= self.first_work_s else NAN
+
+
+def follows(begin: Mark, end: Mark) -> bool:
+    """Returns whether a copy begins right after the one before has ended, on the host or on the device."""
+    if begin.at_s - end.at_s <= ONE_AFTER_ANOTHER_S:
+        return True
+    return begin.stream == end.stream and begin.reached_s - end.reached_s <= WITHOUT_WORK_S
 
 
 def is_copy_in(mark: Mark, stream: float) -> bool:
