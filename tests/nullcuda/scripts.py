@@ -101,7 +101,8 @@ class Images(Dataset[Any]):
 
 
 WAITS: list[tuple[float, float]] = []
-"""When each `next()` of a DataLoader began and ended, in this process."""
+"""When each `next()` of what is looped over began and ended, in this process: of a DataLoader, or of what a
+framework makes of it (`_wait_for`)."""
 
 
 def _timed(next_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -115,7 +116,14 @@ def _timed(next_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return timed
 
 
-_BaseDataLoaderIter.__next__ = _timed(_BaseDataLoaderIter.__next__)  # type: ignore[method-assign]
+_next_of_dataloader = _BaseDataLoaderIter.__next__
+_BaseDataLoaderIter.__next__ = _timed(_next_of_dataloader)  # type: ignore[method-assign]
+
+
+def _wait_for(looped_over: Any) -> None:
+    """Takes the waits of another class, in place of those of DataLoaders within it."""
+    _BaseDataLoaderIter.__next__ = _next_of_dataloader  # type: ignore[method-assign]
+    looped_over.__next__ = _timed(looped_over.__next__)
 
 
 def by_spans(since_s: float, until_s: float) -> tuple[float, float]:
@@ -359,6 +367,8 @@ def by_lightning(*, wait_s: float, work_s: float, callback: bool = False) -> str
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
+    if callback:  # it watches what Lightning loops over
+        _wait_for(lightning.pytorch.utilities.CombinedLoader)
     images = Images(wait_s)
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
