@@ -231,4 +231,6 @@ def test_goes_on_after_a_kill(call: Call) -> None:
         assert (status, err, read_json("tournament", out)["status"]) == (0, "", "done")
         found = [(r.role, r.status) for r in store.runs(oldest_first=True)]
     first, second = "memory/b500/w-/as-is#1", "memory/b1000/w-/as-is#1"
-    assert found == [(first, "interrupted"), (first, "done"), (second, "done")]
+    # where another program got in, more rounds follow
+    assert found[:3] == [(first, "interrupted"), (first, "done"), (second, "done")]
+    assert {status for _, status in found[3:]} <= {"done"}
