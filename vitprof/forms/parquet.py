@@ -114,11 +114,11 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
     has_images = any(name in names for name in (*IMAGE, options.get("image")))
     if "path" in options or not has_images:
         paths = path_column(names, options, refuse)
-        table = file.read(columns=[paths.name, label])
+        table = file.read(columns=[paths.name, label], use_threads=False)
         rows = zip(table[paths.name].to_pylist(), table[label].to_pylist(), strict=True)
         return paths_in(top, paths, rows, gate)
     image = column("image", IMAGE, names, options, refuse)
-    labels = file.read(columns=[label])[label].to_pylist()
+    labels = file.read(columns=[label], use_threads=False)[label].to_pylist()
     groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
     if sum(groups) != len(labels):
         # Before a key for each is made: a damaged file may say any number.
@@ -134,7 +134,8 @@ def find(path: str, options: Mapping[str, str], refuse: Refuse, gate: Gate) -> F
         with reading:
             if held[0] != group:
                 # Keys are requested in order, so one row group in memory is enough.
-                held = (group, file.read_row_group(group, columns=[image])[image].to_pylist())
+                table = file.read_row_group(group, columns=[image], use_threads=False)
+                held = (group, table[image].to_pylist())
             cells = held[1]
         return encoded(cells[row], top, gate)
 

@@ -184,7 +184,8 @@ class SpoolFile:
         pa = arrow()
         try:
             return pa.ipc.open_stream(
-                mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ)
+                mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ),
+                options=pa.ipc.IpcReadOptions(use_threads=False),
             )
         except (pa.ArrowException, OSError, ValueError) as error:
             raise ValueError("it is damaged") from error

@@ -97,15 +97,19 @@ class Chunk:
         }
 
     def table(self, names: Names = None) -> pa.Table:
-        """Returns the chunk's columns, at least those of `names`, as an Arrow table. Raises `ValueError`."""
+        """Returns the chunk's columns, at least those of `names`, as an Arrow table. Raises `ValueError`.
+
+        It starts no threads of Arrow's: a process that ended while one began was aborted
+        (https://github.com/apache/arrow/issues/34314).
+        """
         pa = arrow()
         try:
             if self.merged:
                 file = pa.parquet.ParquetFile(pa.BufferReader(self.data))
-                return file.read(
-                    names and [name for name in file.schema_arrow.names if name in names]
-                )
-            return pa.ipc.open_stream(self.data).read_all()
+                kept = names and [name for name in file.schema_arrow.names if name in names]
+                return file.read(kept, use_threads=False)
+            alone = pa.ipc.IpcReadOptions(use_threads=False)
+            return pa.ipc.open_stream(self.data, options=alone).read_all()
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"damaged {self.kind}: {error}") from error
 
