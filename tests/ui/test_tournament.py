@@ -314,11 +314,13 @@ def add_own_tournament(
     status: TournamentStatus = "done",
     agreed: bool = True,
     rounds: int = 2,
+    made_by_script: bool = True,
     **state: object,
 ) -> int:
     """A script whose steps wait for less, the more workers there are."""
     varied = (("workers", (2, 4)), ("decode_cache", ("off",)))
-    script = OwnScript(("python", "train.py"), "/work", varied, LOADER, ("model.pt",), agreed)
+    loader = LOADER | {"made_by_script": made_by_script}
+    script = OwnScript(("python", "train.py"), "/work", varied, loader, ("model.pt",), agreed)
     assert [s.key for s in settings_of(script)] == list(OWN_WAITS)
     waits = OWN_WAITS if agreed else {UNCHANGED: OWN_WAITS[UNCHANGED]}
     return add_script_tournament(store, script, waits, rounds=rounds, status=status, **state)
@@ -349,6 +351,14 @@ def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(
     at.selectbox(key="setting").set_value(f"{OWN_SCRIPT}/workers=2").run()
     assert "DataLoader(..., num_workers=2)" in [code.value for code in at.get("code")]
     assert "recommended: 4 workers" in said(app("tournament"))
+
+
+@pytest.mark.parametrize("made_by_script", [True, False])
+def test_the_answer_can_be_had_as_a_patch_where_the_script_makes_its_loader(
+    store: RunStore, made_by_script: bool
+) -> None:
+    text = said(shown(add_own_tournament(store, made_by_script=made_by_script)))
+    assert ("As a patch of your script: type `python -m vitprof patch 1`" in text) == made_by_script
 
 
 def test_what_it_wrote_stands_there_until_somebody_agrees(store: RunStore) -> None:

@@ -238,6 +238,16 @@ def code_line(script: OwnScript, key: str) -> str:
     return f"{line}  # and {words}" if line else f"# {words}"
 
 
+def patch_command(script: OwnScript, key: str, tournament_id: int) -> str:
+    """Returns the command that prints a setting as a patch of the script; "" where its DataLoader is
+    not made by the script, or the setting is no argument of one.
+    """
+    made_by_script = (script.loader or {}).get("made_by_script") is True
+    if not made_by_script or not code_line(script, key).startswith("DataLoader("):
+        return ""
+    return f"{program()} patch {tournament_id}"
+
+
 def _besides_arguments(setting: OwnSetting) -> list[str]:
     """Returns what to do in a script for a setting, besides the arguments of its DataLoader."""
     to_do = []

@@ -18,7 +18,6 @@ from vitprof.config import own_script
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tables import figures_in_words
-from vitprof.program import program
 from vitprof.recording.verdict import Verdict
 
 MAX_REASONS_SHOWN = 6
@@ -153,13 +152,13 @@ def _show_answer(
     terminal.show(best.sentence)
     if script is None:
         return
-    line = own_script.code_line(script, best.key or "")
+    key = best.key or ""
+    line = own_script.code_line(script, key)
     if not line:
         return
     terminal.show(f"\n    {line}\n")
-    is_own_call = (script.loader or {}).get("made_by_script") is True
-    if is_own_call and line.startswith("DataLoader("):
-        as_patch = f"{program()} patch {tournament_id}"
+    as_patch = own_script.patch_command(script, key, tournament_id)
+    if as_patch:
         terminal.show(f"to have it as a patch of your script type {as_patch}")
 
 

@@ -13,7 +13,7 @@ from vitprof import formats
 from vitprof.analysis.tournament.entries import RunOutcome, setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words
 from vitprof.config import RunConfig
-from vitprof.config.own_script import code_line
+from vitprof.config.own_script import OwnScript, code_line, patch_command
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.code import script
 from vitprof.ui import navigation, tables, texts, widgets
@@ -244,11 +244,8 @@ def draw_ways_on(
     """
     key = "best" if best else "setting"
     own_script = now.tournament.spec.script
-    line = ""
     if own_script is not None:
-        line = code_line(own_script, row.key)
-    if line:
-        st.code(line, language="python", wrap_lines=True)
+        _draw_change(own_script, row, now.tournament.id, best=best)
     compared_rows = [row]
     if best:
         compared_rows = [r for r in board.rows if r.rank is not None][:COMPARED]
@@ -271,6 +268,20 @@ def draw_ways_on(
             )
     if code:
         _code(config_of(now, row), row)
+
+
+def _draw_change(script: OwnScript, row: LeaderboardRow, tournament_id: int, *, best: bool) -> None:
+    """Draws what a setting changes in a user's own script; of the recommended one the command, too, that
+    makes it a patch.
+    """
+    line = code_line(script, row.key)
+    if line:
+        st.code(line, language="python", wrap_lines=True)
+    as_patch = patch_command(script, row.key, tournament_id)
+    if best and as_patch:
+        st.caption(
+            f"As a patch of your script: type `{as_patch}`, and with `--apply` it is written."
+        )
 
 
 def config_of(now: TournamentState, row: LeaderboardRow) -> RunConfig:
