@@ -345,10 +345,10 @@ def test_telemetry_that_no_run_has(sent: bytes) -> None:
 
 
 def test_series_that_are_small_in_the_file_and_large_here(sent: bytes) -> None:
-    members, rows = unpacked(sent), {"step": np.zeros(2_000_000)}  # 16 MB, of 30 columns
+    members, rows = unpacked(sent), {"step": np.zeros(4_000_000)}  # 32 MB, of 40 columns
     large = parquet(rows, use_dictionary=True)
     assert len(large) < 20_000
-    refused(packed(members | {"steps-1.parquet": large}), "more rows than the 256 MiB")
+    refused(packed(members | {"steps-1.parquet": large}), "more rows than the 1.00 GiB")
     refused(
         packed(members | {"steps-1.parquet": parquet(rows, compression="zstd")}),
         "packed a second time",

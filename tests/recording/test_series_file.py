@@ -130,6 +130,13 @@ def test_no_process_remains(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [child.returncode is not None for child in started] == [True, True]
 
 
+def test_what_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unpack(io.BytesIO(pack([RUN])))
+    monkeypatch.setattr(archive, "MAX_SERIES_BYTES", 100)
+    with pytest.raises(ArchiveError, match="in memory, of at most 100 B; export fewer at a time"):
+        pack([RUN])
+
+
 def test_many_runs_that_are_small_in_the_file_and_large_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -142,6 +149,6 @@ def test_many_runs_that_are_small_in_the_file_and_large_here(
     members["recording-2.json"] = unpacked(described)["recording-1.json"]
     sent = packed(members, runs=2)
     assert len(unpack(io.BytesIO(sent))) == 2
-    monkeypatch.setattr(archive, "MAX_SERIES_BYTES", 2_500_000)
-    with pytest.raises(ArchiveError, match=r"its series take more than the 2\.38 MiB"):
+    monkeypatch.setattr(archive, "MAX_SERIES_BYTES", 5_000_000)
+    with pytest.raises(ArchiveError, match=r"its series take more than the 4\.77 MiB"):
         unpack(io.BytesIO(sent))

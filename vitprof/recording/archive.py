@@ -50,11 +50,10 @@ MAX_RUNS = 1_000
 MAX_FILE_BYTES = 192 * 2**20
 """Just under the 200 MB that Streamlit takes as an upload."""
 MAX_UNPACKED_BYTES = 256 * 2**20
-"""The most bytes of all series together, which are in memory until all are checked: 1.3 million
-steps."""
+"""The most bytes of all series in a file: 1.3 million steps."""
 MAX_SERIES_BYTES = 2**30
-"""The most bytes of all series in memory. A file says once what is the same in all rows, and leaves
-out columns without a value: of those that vitprof writes, columns take up to 4 times their bytes there."""
+"""The most bytes of all series in memory, where they are until all are checked: 3.3 million steps. A file
+leaves out columns without a value, and may say once what is the same in all rows."""
 MAX_JSON_BYTES = 2**21
 MAX_READ_BYTES = 2**18
 """The most bytes that zipfile may read at once, such as its table of contents: under 70 bytes for a
@@ -124,11 +123,13 @@ def pack(recordings: Iterable[Recording]) -> bytes:
     target = io.BytesIO()
     n = 0
     unpacked = 0
+    in_memory = 0
     with zipfile.ZipFile(target, "w") as archive:
         for n, recording in enumerate(recordings, 1):
             for name, data in zip(_names(n), _members_of(recording), strict=True):
                 unpacked += len(data)
                 _write(archive, name, data)
+            in_memory += _bytes_of(recording)
             # Checked with each run: what does not fit is not made first.
             allowed = (
                 f"a file may hold {MAX_RUNS:,} runs and {size(MAX_UNPACKED_BYTES)}; {EXPORT_FEWER}"
@@ -136,6 +137,10 @@ def pack(recordings: Iterable[Recording]) -> bytes:
             need(
                 n <= MAX_RUNS and unpacked <= MAX_UNPACKED_BYTES,
                 f"{n:,} run(s) take {size(unpacked)}; {allowed}",
+            )
+            need(
+                in_memory <= MAX_SERIES_BYTES,
+                f"{n:,} run(s) take {size(in_memory)} in memory, of at most {size(MAX_SERIES_BYTES)}; {EXPORT_FEWER}",
             )
         manifest = {"format": FORMAT, "version": VERSION, "vitprof": __version__, "runs": n}
         _write(archive, MANIFEST, json.dumps(manifest).encode())
@@ -446,7 +451,7 @@ def _columns(
     the others.
     """
     try:
-        series = reader.columns(data, len(known), MAX_UNPACKED_BYTES)
+        series = reader.columns(data, len(known), MAX_SERIES_BYTES)
     except series_file.Unreadable as error:
         raise ArchiveError(f"{what} {error}") from error
     need(

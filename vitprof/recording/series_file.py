@@ -34,8 +34,8 @@ MOST_WAIT_S = 600.0
 """Time for all files of a bundle, on a machine that is busy."""
 ENDS_WITHIN_S = 30.0
 """Time in which a process has ended whose pipe is broken."""
-MOST_BYTES = 1 << 30
-"""Memory for the library, the file and its columns, which have at most 256 MiB each."""
+MOST_BYTES = 3 << 30
+"""Memory for the library, a file of at most 256 MiB, and its columns of at most 1 GiB, for a moment twice."""
 MOST_LINE_BYTES = 1 << 24
 """Of the names of columns. Those of a footer take under 1 MiB."""
 
