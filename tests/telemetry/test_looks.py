@@ -32,6 +32,8 @@ class Proc:
         own = f"{3 * TICKS} {TICKS} {2 * TICKS} 0"
         stat = f"{pid} (a (b) c) {state} {parent} 1 1 0 -1 0 100 0 12 0 {own} 20 0 1 0 5 8192 30"
         self.write(f"{pid}/stat", stat)
+        of_thread = f"{TICKS} {TICKS // 2} 0 0"
+        self.write(f"{pid}/task/{pid}/stat", stat.replace(own, of_thread))
         self.write(f"{pid}/task/{pid}/schedstat", "1500000000 250000000 12")
         self.write(f"{pid}/task/{pid}/children", "")
         self.write(f"{pid}/syscall", syscall)
@@ -62,6 +64,7 @@ def test_a_process_that_reads_a_file(proc: Proc) -> None:
         pid=PID,
         state="D",
         main_cpu_s=1.5,
+        main_system_s=0.5,
         queued_s=0.25,
         cpu_s=4.0,
         major_faults=12.0,

@@ -1,5 +1,7 @@
 """What was seen of the batches that came late in a watched run, while it waited for them."""
 
+from typing import NotRequired
+
 from typing_extensions import TypedDict
 
 
@@ -18,6 +20,8 @@ class ProcessSeen(TypedDict):
     pipe, poll, socket, child, asleep (it is not known for what), stopped, ended."""
     own_cpu_frac: float | None
     """Share in which its main thread used a core."""
+    own_system_frac: NotRequired[float | None]
+    """The part of that in the kernel; not in runs of before it was looked at."""
     queued_frac: float | None
     """Share in which its main thread was ready to run and had no core."""
     cpu_frac: float | None

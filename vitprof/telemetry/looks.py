@@ -25,6 +25,7 @@ GONE = ""
 """The state of a process that is no longer there."""
 # Places in /proc/PID/stat after the name in parentheses, as in `processes`: 12 in proc_pid_stat(5).
 MAJOR_FAULTS = 9
+SYSTEM_TICKS = 12
 NOT_IN_A_CALL = b"-1"
 """What /proc/PID/syscall begins with where a thread is blocked elsewhere, as by a page that is
 read."""
@@ -75,6 +76,8 @@ class ProcessLook:
     """That of its main thread, by the letter of proc_pid_stat(5); `GONE` where it has ended."""
     main_cpu_s: float = math.nan
     """CPU time of its main thread."""
+    main_system_s: float = math.nan
+    """The part of that in the kernel, as where it copies what it reads; counted in ticks of 10 ms."""
     queued_s: float = math.nan
     """Time in which its main thread was ready to run and had no core."""
     cpu_s: float = math.nan
@@ -173,6 +176,7 @@ class Looker:
             pid=pid,
             state=state,
             main_cpu_s=main_cpu_s,
+            main_system_s=self._system_s(pid),
             queued_s=queued_s,
             cpu_s=ticks / self._ticks_per_s,
             major_faults=major_faults,
@@ -207,6 +211,14 @@ class Looker:
             return int(used_ns) / 1e9, int(queued_ns) / 1e9
         except (OSError, ValueError):
             return math.nan, math.nan
+
+    def _system_s(self, pid: int) -> float:
+        """Returns for how long the main thread has used a core in the kernel (s)."""
+        try:
+            fields = self._read(f"{pid}/task/{pid}/stat").rpartition(b")")[2].split()
+            return int(fields[SYSTEM_TICKS]) / self._ticks_per_s
+        except (OSError, ValueError, IndexError):
+            return math.nan
 
     def _call(self, pid: int) -> tuple[str, str]:
         """Returns the name of the system call that the main thread is in, and what it works on.

@@ -38,6 +38,7 @@ def seen(
     process: ProcessLook | Sequence[ProcessLook],
     *,
     used: float = 0.0,
+    in_kernel: float = 0.0,
     queued: float = 0.0,
     threads: float = 0.0,
     others: float = 0.0,
@@ -48,7 +49,8 @@ def seen(
     n: int = N,
 ) -> list[Look]:
     """Looks at a process, or at one that does one thing after the other. Shares of the time: `used` by
-    its main thread, in which that was `queued`, used by other `threads`; cores that `others` took."""
+    its main thread, a part of that `in_kernel`, in which it was `queued`, used by other `threads`; cores
+    that `others` took."""
     each = [process] if isinstance(process, ProcessLook) else list(process)
     taken = []
     for number in range(n):
@@ -56,6 +58,7 @@ def seen(
         look = replace(
             each[number % len(each)],
             main_cpu_s=used * at_s,
+            main_system_s=in_kernel * at_s,
             queued_s=queued * at_s,
             cpu_s=(used + threads) * at_s,
             major_faults=0.0,
@@ -103,6 +106,7 @@ PAGE = asleep("page", waits_in="folio_wait_bit_common", state="D")
     ("name", "looks", "cause"),
     [
         ("a slow file", seen(READS), Cause.FILE),
+        ("a fast drive", seen([READS, RUNNING], used=0.4, in_kernel=0.35), Cause.FILE),
         ("a slow file over FUSE", seen(asleep("read", "/mnt/a.tar")), Cause.FILE),
         ("a file that opens slowly", seen(asleep("open")), Cause.FILE),
         ("a drive that is synced", seen(asleep("sync", "/out/log", state="D")), Cause.FILE),
@@ -144,6 +148,15 @@ def test_each_kind_of_wait_has_its_cause(name: str, looks: list[Look], cause: Ca
     ("late", "why_not"),
     [
         (batch(seen(RUNNING, used=0.4)), "it did several things"),
+        (batch(seen([READS, RUNNING], used=0.4, in_kernel=0.05)), "it did several things"),
+        (
+            batch(seen([READS, RUNNING], used=0.65, queued=0.1, in_kernel=0.6)),
+            "it did several things",
+        ),
+        (
+            batch(seen([asleep("sleep"), RUNNING], used=0.4, in_kernel=0.35)),
+            "it did several things",
+        ),
         (batch(seen([READS, asleep("futex")])), "it waited for several things: drive, lock"),
         (batch(seen(READS, memory=0.6)), "it waited for a drive, and memory was short meanwhile"),
         (batch(seen(READS, n=1)), "it came before a second look"),
@@ -164,7 +177,7 @@ def test_each_kind_of_wait_has_its_cause(name: str, looks: list[Look], cause: Ca
         ),
         (batch(seen(RUNNING, used=0.9, queued=math.nan)), "this system does not say"),
     ],
-    ids=range(13),
+    ids=range(16),
 )
 def test_mixed_evidence_tells_no_cause(late: LateBatch, why_not: str) -> None:
     told = cause_of(late)

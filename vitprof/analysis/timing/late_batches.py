@@ -129,6 +129,7 @@ def process_seen(seen: Sequence[Look], pid: int) -> ProcessSeen | None:
         seconds=seconds,
         doing=dict(Counter(doing(process) for _, process in found)),
         own_cpu_frac=share(lambda process: process.main_cpu_s),
+        own_system_frac=share(lambda process: process.main_system_s),
         queued_frac=share(lambda process: process.queued_s),
         cpu_frac=share(lambda process: process.cpu_s),
         read_bytes=rise(lambda process: process.read_bytes),
@@ -286,7 +287,7 @@ def cause_of(batch: LateBatch) -> Told:
         return _of_cores(batch["machine"])
     if used + queued <= 1 - MOSTLY:
         return _of_waiting(maker, batch["machine"])
-    return _mixed(used, queued)
+    return _of_reading(maker, batch["machine"]) or _mixed(used, queued)
 
 
 def _looks_frac(seen: ProcessSeen, kind: str) -> float:
@@ -348,6 +349,19 @@ def _of_waiting(maker: ProcessSeen, machine: MachineSeen | None) -> Told:
     if cause is None:
         return Told(Cause.NOT_TOLD, "it waited, and for what was not seen")
     return Told(cause)
+
+
+def _of_reading(maker: ProcessSeen, machine: MachineSeen | None) -> Told | None:
+    """Returns the cause where the process waited for a drive, or the kernel worked on what it reads or
+    writes there: a fast drive takes a third of a core. None where it did anything else.
+    """
+    used = maker["own_cpu_frac"] or 0.0
+    queued = maker["queued_frac"] or 0.0
+    in_kernel = maker.get("own_system_frac")
+    if in_kernel is None or used + queued > MOSTLY or used - in_kernel + queued > 1 - MOSTLY:
+        return None
+    told = _of_waiting(maker, machine)
+    return told if told.cause is Cause.FILE else None
 
 
 def _of_drive(kinds: Mapping[str, int], machine: MachineSeen | None) -> Told:
