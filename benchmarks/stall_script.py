@@ -7,6 +7,7 @@ Run by `benchmarks.stalls`.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import mmap
@@ -22,6 +23,9 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import h5py
+import lmdb
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -35,6 +39,14 @@ USUAL_S = 0.002
 FILE_BYTES = 64 << 20
 DIRECT_BYTES = 1 << 16
 ZIP_ENTRIES = 60_000
+CHUNK = 1024
+"""Rows and columns of the only chunk of an HDF5 file: 4 MiB, packed."""
+WRITER = """
+import lmdb, sys, time
+with lmdb.open(sys.argv[1]).begin(write=True):
+    print("writes", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
 
 
 def until(seconds: float = STALL_S) -> Callable[[], bool]:
@@ -57,6 +69,25 @@ def read_file(folder: Path) -> None:
         os.preadv(descriptor, [buffer], at % FILE_BYTES)
         at += DIRECT_BYTES
     os.close(descriptor)
+
+
+def read_cold(folder: Path) -> None:
+    """Reads a mapped file whose pages are not in memory."""
+    goes_on = until()
+    with (
+        open(folder / "large", "rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data,
+    ):
+        data.madvise(mmap.MADV_RANDOM)
+        pages = iter([])
+        while goes_on():
+            at = next(pages, None)
+            if at is None:
+                data.madvise(mmap.MADV_DONTNEED)
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                pages = iter(range(0, FILE_BYTES, mmap.PAGESIZE))
+                continue
+            data[at]
 
 
 def sync(folder: Path) -> None:
@@ -124,6 +155,35 @@ def read_zip(folder: Path) -> None:
         zipfile.ZipFile(folder / "large.zip").close()
 
 
+def read_hdf5(folder: Path) -> None:
+    """Reads rows of a packed chunk that is larger than the cache: each row unpacks it again."""
+    goes_on = until()
+    with h5py.File(folder / "rows.h5", rdcc_nbytes=0) as file:
+        while goes_on():
+            file["x"][0]
+
+
+def lmdb_writer(folder: Path) -> None:
+    """Writes to an LMDB file while another program does."""
+    command = [sys.executable, "-c", WRITER, str(folder / "lmdb"), str(STALL_S)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as writer,
+        lmdb.open(str(folder / "lmdb")) as file,
+    ):
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        file.begin(write=True).abort()
+
+
+def name_server(folder: Path) -> None:
+    """Asks a server that does not answer, as a resolver of names does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.bind(("127.0.0.1", 0))
+        asked.settimeout(STALL_S)
+        with contextlib.suppress(TimeoutError):
+            asked.recv(1)
+
+
 def program(folder: Path) -> None:
     subprocess.run(["sleep", str(STALL_S)], check=True)
 
@@ -160,6 +220,7 @@ def nothing(folder: Path) -> None:
 KINDS = {
     "sleep": sleep,
     "file": read_file,
+    "cold-file": read_cold,
     "sync": sync,
     "lock": lock,
     "file-lock": file_lock,
@@ -169,8 +230,11 @@ KINDS = {
     "stop": stop,
     "huge-sample": compute,
     "zip": read_zip,
+    "hdf5": read_hdf5,
+    "lmdb": lmdb_writer,
     "program": program,
     "server": server,
+    "names": name_server,
     "crowd": crowd,
     "mixed": mixed,
     "checkpoint": nothing,
@@ -200,8 +264,13 @@ class Stalling(Dataset[torch.Tensor]):
 
 def prepare(kinds: Sequence[str], folder: Path) -> None:
     """Writes what these kinds need."""
-    if "file" in kinds:
+    if "file" in kinds or "cold-file" in kinds:
         (folder / "large").write_bytes(bytes(FILE_BYTES))
+        os.sync()  # pages that are not written yet stay in memory
+    if "hdf5" in kinds:
+        with h5py.File(folder / "rows.h5", "w") as file:
+            packed = {"chunks": (CHUNK, CHUNK), "compression": "gzip"}
+            file.create_dataset("x", data=np.ones((CHUNK, CHUNK), np.float32), **packed)
     if "zip" in kinds:
         with zipfile.ZipFile(folder / "large.zip", "w") as archive:
             for number in range(ZIP_ENTRIES):
