@@ -115,8 +115,9 @@ def file_lock(folder: Path) -> None:
 
 
 def hold_python(folder: Path) -> None:
-    """A thread holds Python's lock, in C code that never gives it away."""
-    thread = threading.Thread(target=lambda: sum(range(60_000_000)))
+    """A thread holds Python's lock, in C code that never gives it away: for 2 s, as a process that has not
+    answered for 1 s is known to be without that lock."""
+    thread = threading.Thread(target=lambda: sum(range(160_000_000)))
     thread.start()
     thread.join()
 
@@ -131,8 +132,8 @@ def collect(folder: Path) -> None:
 
 
 def regex(folder: Path) -> None:
-    """Works in C code that holds Python's lock."""
-    re.match("(a+)+$", "a" * 24 + "b")
+    """Works in C code that holds Python's lock, for 2 s."""
+    re.match("(a+)+$", "a" * 26 + "b")
 
 
 def stop(folder: Path) -> None:
