@@ -436,9 +436,12 @@ def test_three_runs_of_a_store_that_is_overwritten_are_whole(
             copied_over(store, backups[0])
 
     # Two that have told all they will tell before it, without an end; the third one is in the middle.
-    recordings = [Recording(store, 2.0, lambda now: None) for _ in range(2)]
-    for each in recordings:
-        each.outbox.add(message="goes on")
+    recordings = []
+    for _ in range(2):
+        recordings.append(Recording(store, 2.0, lambda now: None))
+        recordings[-1].outbox.add(message="goes on")
+        # a run begins in a store that waits 10 ms for another writer
+        assert recordings[-1].outbox.wait(LIMIT_S)
     recordings.append(Recording(store, 6.0, at))
     recordings[-1].recorder.run()
     for each in recordings[:-1]:
