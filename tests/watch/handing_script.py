@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-BATCH, STEPS = 4, 8
+BATCH, STEPS = 4, 20
 
 
 class Views(Dataset[Any]):

@@ -20,6 +20,8 @@ def test_a_run_says_how_its_workers_hand_batches_over(host: Host, sharing: str) 
     """A script may set its strategy in the workers alone, where the process that trains does not see it."""
     told = host.running("tests.watch.handing_script").ok("train", sharing=sharing)
     of_batch = told.facts()["handed_over"]
+    unpickle_s = of_batch.pop("unpickle_s")
+    assert 0 < unpickle_s < 1
     assert of_batch == {
         "tensors": 16,
         "bytes": 4 * (16 + 8 + 8),
@@ -29,6 +31,7 @@ def test_a_run_says_how_its_workers_hand_batches_over(host: Host, sharing: str) 
         "sharing": sharing,
         "torch_threads": 2 if sharing == "file_system" else 1,
         "start_method": "fork",
+        "unpickled_in": "training",
     }
     returned = json.loads(told.returned)
     held = returned["batches"] * of_batch["storages"]

@@ -202,6 +202,10 @@ class HandedOver(TypedDict):
     """Threads that PyTorch uses within an operation in a worker: 1, unless the script sets another number."""
     start_method: NotRequired[str]
     """How the workers were started: fork, spawn or forkserver."""
+    unpickle_s: NotRequired[float]
+    """Time that it takes to unpickle a batch from a worker: a mean over 16 of the first."""
+    unpickled_in: NotRequired[str]
+    """The thread that does that: "training", or "pinning" where batches are pinned."""
 
 
 class SlowSample(TypedDict):

@@ -60,6 +60,13 @@ def _of_a_batch(run: store.StoredRun) -> Iterator[Row]:
         if by:
             segments += f", by {by}"
         yield Row("Segments of shared memory", segments, "Tensors that are views share one.")
+    if "unpickle_s" in of_batch:
+        yield Row(
+            "Unpickling a batch",
+            formats.seconds(of_batch["unpickle_s"]),
+            f"In the thread that does the {of_batch['unpickled_in']}. "
+            "It grows with the number of segments.",
+        )
     held = hand_over.descriptors_of({**run.environment, **run.facts}, run.config)
     if held is not None:
         where = "a worker" if held.in_worker else "the process that trains"

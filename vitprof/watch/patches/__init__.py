@@ -24,6 +24,7 @@ from vitprof.watch.patches.declared import DeclaredLoaders
 from vitprof.watch.patches.limits import StepLimit
 from vitprof.watch.patches.replay import ReplayPlan
 from vitprof.watch.patches.stages import StageSums
+from vitprof.watch.patches.unpickling import UnpicklingClock
 from vitprof.watch.script_objects import ByIdentity, ScriptLoader
 from vitprof.watch.tensors import contents
 from vitprof.watch.worker_facts import WorkerSays, descriptor_limit
@@ -142,6 +143,10 @@ class _HandedOver:
         """The loaders of which a batch was described."""
         self.workers_of: dict[int, Description] = {}
         """What the first worker of each says of itself."""
+        self.unpickled: list[Description] = []
+        """How long it takes to unpickle batches of each."""
+        self.unpickling: UnpicklingClock | None = None
+        """None where nothing more is timed."""
 
 
 class Recorder:
@@ -258,6 +263,23 @@ class Recorder:
         self._handed_over.workers_of[loader.number] = described
         self.buffer.describe(described)
 
+    def time_unpickling(self) -> UnpicklingClock:
+        """Begins to time how long it takes to unpickle what workers send."""
+        self._handed_over.unpickling = clock = UnpicklingClock(self._describe_unpickled)
+        return clock
+
+    def _describe_unpickled(self, facts: dict[str, Any]) -> None:
+        described = Description(self._new_number(), "unpickled", facts)
+        self._handed_over.unpickled.append(described)
+        self.buffer.describe(described)
+
+    def received_from_worker(self, loader: Description) -> None:
+        """Notes that a batch of a loader came from a worker."""
+        clock = self._handed_over.unpickling
+        if clock is not None and not clock.received(loader.number):
+            clock.remove()
+            self._handed_over.unpickling = None
+
     def device(self, device: Any) -> int:
         """Returns the number of a `torch.device`."""
         described = self._devices.get(device)
@@ -296,8 +318,8 @@ class Recorder:
     def describe_again(self) -> None:
         """Describes all objects once more, as for another reader: in a forked process, or for the next
         run."""
-        others = (*self._devices.values(), *self._handed_over.workers_of.values())
-        for described in [*self._described.values(), *others]:
+        of_workers = (*self._handed_over.workers_of.values(), *self._handed_over.unpickled)
+        for described in [*self._described.values(), *self._devices.values(), *of_workers]:
             self.buffer.describe(described)
         self._handed_over.batches_of.clear()
         self.stages.forget()

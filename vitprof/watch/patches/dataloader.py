@@ -68,6 +68,8 @@ def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
     if recorder.causal is not None and workers is not None and "_process_data" in vars(workers):
         wrap = functools.partial(_coming_noted, recorder)
         replacements.replace(workers, "_process_data", wrap)
+    if workers is not None and base.__module__ == dataloader.__name__:
+        replacements.keep(recorder.time_unpickling())
     if workers is not None and "_shutdown_workers" in vars(workers):
         wrap = functools.partial(_shutdown_recorded, recorder)
         replacements.replace(workers, "_shutdown_workers", wrap)
@@ -329,6 +331,8 @@ def _record_received(
         loader = getattr(iterator, LOADER, None)
         if loader is not None:
             recorder.stages.add((loader.number, transforms, int(samples), each))
+            if worker >= 0:
+                recorder.received_from_worker(loader)
             if says is not None:
                 recorder.describe_worker(loader, says)
     except Exception as error:
