@@ -91,8 +91,14 @@ def ends_at_broken_pipes_and_sends_at_its_end() -> str:
 
 
 def standard_streams() -> str:
-    """Returns which of the numbers of standard streams are open."""
-    return " ".join(number for number in "012" if os.path.exists(f"/proc/self/fd/{number}"))
+    """Returns which of the numbers of standard streams stay open. Another thread that reads a file for a
+    moment gets the lowest one that is free.
+    """
+    stay_open = set("012")
+    for _ in range(20):
+        stay_open = {number for number in stay_open if os.path.exists(f"/proc/self/fd/{number}")}
+        time.sleep(0.01)
+    return " ".join(sorted(stay_open))
 
 
 def has_closed_standard_input_and_error() -> str:
