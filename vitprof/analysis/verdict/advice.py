@@ -186,6 +186,9 @@ def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
     if s.cause == "launches":
         yield from advice_rules.LAUNCH_LESS[: 1 if s.on_cpu else None]
         return
+    if s.is_disturbed:
+        yield advice_rules.END_OTHERS
+        return
     if s.facts.get("loader_waits_for_ranks") and not s.config.workers:
         reason = "Workers cannot run those of the dataset or collate_fn: batches are made in the training loop."
         yield Advice({}, "taking the collectives out of the loader", reason)

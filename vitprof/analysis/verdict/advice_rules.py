@@ -74,6 +74,13 @@ class Situation:
         return self.waiting_frac >= thresholds.WAITING_FRAC
 
     @property
+    def is_disturbed(self) -> bool:
+        """Returns whether other programs are the cause, and all else that was seen may be theirs: where the
+        CPU trains, too, they slow each stage by another share.
+        """
+        return self.cause == "cpu_contention" and self.on_cpu
+
+    @property
     def making_ms(self) -> float:
         """Returns the milliseconds that an own script takes to make a batch, in any process; NaN if
         not known.
@@ -139,6 +146,9 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
     if s.config.replay:  # nothing is loaded: another loader changes nothing
         if s.cause == "transfer" and s.config.replay == "host":
             yield from (advice for advice in _transfer(s) if "strategy" not in advice.settings)
+        return
+    if s.is_disturbed:
+        yield END_OTHERS
         return
     yield from epoch_starts(s)
     if s.cause == "cpu_contention":

@@ -184,8 +184,9 @@ class Evidence:
         """Returns the cause (`Verdict.cause`), its share of the idle time and the milliseconds a
         batch that it costs.
 
-        Other programs are the cause only if the idle time would fall without them. Where the CPU
-        trains it would not: they slow loading and training alike.
+        Where loading waited for cores that other programs had, they are the cause: which stage of
+        its work takes long without them is not known. Where the CPU trains the idle share is the same
+        without them, as they slow loading and training alike; its cause may be another one.
         """
         exposure = self.exposure
         step_ms = self.trace.step_s * 1e3
@@ -202,7 +203,7 @@ class Evidence:
             return "slow_drive", largest.frac, largest.exposed_ms
         contention = self.contention
         inflated = largest.name in CPU_WORK and contention.inflates(largest.exposed_ms)
-        if inflated and not contention.of_training_too:
+        if inflated:
             waited_ms = contention.waited_ms
             return "cpu_contention", waited_ms / exposure.idle_ms, waited_ms
         return largest.name, largest.frac, largest.exposed_ms
