@@ -34,8 +34,8 @@ SLEEP = "sleep"
 PAGE = "page"
 """The name of no call: a page of memory is awaited, of a mapped file or from swap."""
 X86_64 = {
-    **{0: "read", 17: "read", 19: "read", 295: "read", 40: "read"},
-    **{1: "write", 18: "write", 20: "write", 296: "write"},
+    **{0: "read", 17: "read", 19: "read", 295: "read", 327: "read", 40: "read"},
+    **{1: "write", 18: "write", 20: "write", 296: "write", 328: "write"},
     **{2: "open", 257: "open", 437: "open"},
     **{4: "stat", 5: "stat", 6: "stat", 262: "stat", 332: "stat"},
     **{78: "list", 217: "list"},
@@ -49,8 +49,8 @@ X86_64 = {
 """Names of the calls that tell what a thread waits for, by their numbers (Linux,
 arch/x86/entry/syscalls/syscall_64.tbl)."""
 AARCH64 = {
-    **{63: "read", 65: "read", 67: "read", 69: "read", 71: "read"},
-    **{64: "write", 66: "write", 68: "write", 70: "write"},
+    **{63: "read", 65: "read", 67: "read", 69: "read", 286: "read", 71: "read"},
+    **{64: "write", 66: "write", 68: "write", 70: "write", 287: "write"},
     **{56: "open", 437: "open"},
     **{79: "stat", 80: "stat", 291: "stat"},
     **{61: "list"},

@@ -39,6 +39,7 @@ def seen(
     *,
     used: float = 0.0,
     in_kernel: float = 0.0,
+    read_bytes_per_s: float = 0.0,
     queued: float = 0.0,
     threads: float = 0.0,
     others: float = 0.0,
@@ -62,7 +63,7 @@ def seen(
             queued_s=queued * at_s,
             cpu_s=(used + threads) * at_s,
             major_faults=0.0,
-            read_bytes=0.0,
+            read_bytes=read_bytes_per_s * at_s,
         )
         ours_s = (used + threads) * at_s
         machine = MachineLook(
@@ -107,6 +108,11 @@ PAGE = asleep("page", waits_in="folio_wait_bit_common", state="D")
     [
         ("a slow file", seen(READS), Cause.FILE),
         ("a fast drive", seen([READS, RUNNING], used=0.4, in_kernel=0.35), Cause.FILE),
+        (
+            "a drive so fast that no look meets a wait",
+            seen(RUNNING, used=0.4, in_kernel=0.35, read_bytes_per_s=3e7),
+            Cause.FILE,
+        ),
         ("a slow file over FUSE", seen(asleep("read", "/mnt/a.tar")), Cause.FILE),
         ("a file that opens slowly", seen(asleep("open")), Cause.FILE),
         ("a drive that is synced", seen(asleep("sync", "/out/log", state="D")), Cause.FILE),
@@ -149,6 +155,18 @@ def test_each_kind_of_wait_has_its_cause(name: str, looks: list[Look], cause: Ca
     [
         (batch(seen(RUNNING, used=0.4)), "it did several things"),
         (batch(seen([READS, RUNNING], used=0.4, in_kernel=0.05)), "it did several things"),
+        (batch(seen(RUNNING, used=0.4, in_kernel=0.35)), "it did several things"),
+        (
+            batch(
+                seen(
+                    [RUNNING, RUNNING, asleep("sleep")],
+                    used=0.4,
+                    in_kernel=0.35,
+                    read_bytes_per_s=3e7,
+                )
+            ),
+            "it did several things",
+        ),
         (
             batch(seen([READS, RUNNING], used=0.65, queued=0.1, in_kernel=0.6)),
             "it did several things",
@@ -177,7 +195,7 @@ def test_each_kind_of_wait_has_its_cause(name: str, looks: list[Look], cause: Ca
         ),
         (batch(seen(RUNNING, used=0.9, queued=math.nan)), "this system does not say"),
     ],
-    ids=range(16),
+    ids=range(18),
 )
 def test_mixed_evidence_tells_no_cause(late: LateBatch, why_not: str) -> None:
     told = cause_of(late)
@@ -192,6 +210,8 @@ def test_mixed_evidence_tells_no_cause(late: LateBatch, why_not: str) -> None:
 def test_a_batch_that_is_made_waits_for_the_lock_of_the_worker_that_sends_it() -> None:
     looks = seen(asleep("futex"), stack=None, unanswered=True)
     assert cause_of(batch(looks, made_meanwhile=False)).cause is Cause.PYTHON_LOCK
+    looks = seen(RUNNING, used=0.97, stack=None, unanswered=True)
+    assert cause_of(batch(looks, made_meanwhile=False)).cause is Cause.CPU_ALONE
 
 
 def test_a_call_that_says_nothing_is_no_drive() -> None:

@@ -32,6 +32,10 @@ LEAST_S = 0.05
 """Looks over less time than this (s) tell no shares: CPU time is counted by ticks of 10 ms."""
 FEWEST = 2
 """Looks that a cause needs. A process that is stopped, or gone, needs one."""
+ENOUGH = 4
+"""Looks of which one would have met it, had the process done something else for half of the time (15 of 16)."""
+READS_BYTES_PER_S = 16 << 20
+"""Bytes from drives a second from which a process that hardly works is one that reads them."""
 
 BY_CALL = {
     looks.SLEEP: "sleep",
@@ -298,8 +302,9 @@ def _of_handing_over(batch: LateBatch) -> Told:
     """Returns the cause where the batch was made before, and was on its way to the loop."""
     maker = batch["maker"]
     if maker is not None and maker["unanswered"] and not maker["answers"]:
-        # a thread of the worker sends what was made, and needs that lock
-        return Told(Cause.PYTHON_LOCK)
+        # A thread of the worker sends what was made, and needs that lock: which the main thread has, or another.
+        works = (maker["own_cpu_frac"] or 0.0) >= MOSTLY
+        return Told(Cause.CPU_ALONE if works else Cause.PYTHON_LOCK)
     loop = batch["loop"]
     if loop is not None and loop["unanswered"] and (loop["cpu_frac"] or 0.0) >= MOSTLY:
         return Told(Cause.NOT_TOLD, "it was made, and a thread of the script held Python's lock")
@@ -361,7 +366,13 @@ def _of_reading(maker: ProcessSeen, machine: MachineSeen | None) -> Told | None:
     if in_kernel is None or used + queued > MOSTLY or used - in_kernel + queued > 1 - MOSTLY:
         return None
     told = _of_waiting(maker, machine)
-    return told if told.cause is Cause.FILE else None
+    if told.cause is Cause.FILE:
+        return told
+    # A drive answers so fast that hardly any look meets the wait.
+    reads = (maker["read_bytes"] or 0.0) >= READS_BYTES_PER_S * maker["seconds"]
+    if reads and maker["looks"] >= ENOUGH and set(maker["doing"]) <= {"running", "drive", "page"}:
+        return Told(Cause.FILE)
+    return None
 
 
 def _of_drive(kinds: Mapping[str, int], machine: MachineSeen | None) -> Told:
