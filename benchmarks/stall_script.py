@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import h5py
@@ -79,7 +79,7 @@ def read_cold(folder: Path) -> None:
         mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data,
     ):
         data.madvise(mmap.MADV_RANDOM)
-        pages = iter([])
+        pages: Iterator[int] = iter([])
         while goes_on():
             at = next(pages, None)
             if at is None:

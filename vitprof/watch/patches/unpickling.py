@@ -46,7 +46,7 @@ class UnpicklingClock:
         """The thread and the seconds of each batch that no loop has received yet."""
         self._of_loader: dict[int, _OfLoader] = {}
         self._batches = 0
-        multiprocessing.reduction.ForkingPickler.loads = self._timed  # type: ignore[method-assign]
+        multiprocessing.reduction.ForkingPickler.loads = self._timed
 
     def _timed(self, *args: Any, **kwargs: Any) -> Any:
         began_s = perf_counter()
@@ -77,4 +77,4 @@ class UnpicklingClock:
     def remove(self) -> None:
         """Restores the function, unless another tool has replaced it since."""
         if multiprocessing.reduction.ForkingPickler.loads == self._timed:
-            multiprocessing.reduction.ForkingPickler.loads = self._loads  # type: ignore[method-assign]
+            multiprocessing.reduction.ForkingPickler.loads = self._loads
