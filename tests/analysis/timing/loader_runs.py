@@ -27,6 +27,7 @@ class _Queue:
 
     made_s: Floats
     workers: int
+    idle_s: float
     events: list[tuple[float, int, str, int]] = field(default_factory=list)
     pending: dict[int, list[int]] = field(default_factory=dict)
     """By worker: batches that were requested of it and not begun."""
@@ -44,8 +45,9 @@ class _Queue:
             return
         batch = self.pending[worker].pop(0)
         self.is_busy.add(worker)
-        self.begun_s[batch] = at_s
-        heapq.heappush(self.events, (at_s + self.made_s[batch], batch, "made", worker))
+        begun_s = at_s + self.idle_s
+        self.begun_s[batch] = begun_s
+        heapq.heappush(self.events, (begun_s + self.made_s[batch], batch, "made", worker))
 
     def until_ready(self, batch: int) -> None:
         """Lets happen what comes before a batch is ready."""
@@ -64,15 +66,21 @@ class _Queue:
 
 
 def run_of(
-    made_s: Floats, work_s: Floats, workers: int, prefetch: int = 2, start_s: float = 0.1
+    made_s: Floats,
+    work_s: Floats,
+    workers: int,
+    prefetch: int = 2,
+    start_s: float = 0.1,
+    idle_s: float = 0.0,
 ) -> LoaderRun:
-    """Returns one epoch: `made_s`, `work_s`: (n,) seconds that each batch takes to make, and to train on."""
+    """Returns one epoch: `made_s`, `work_s`: (n,) seconds that each batch takes to make, and to train on;
+    `idle_s`: what a worker takes before it begins with one."""
     n = len(made_s)
     waits = np.zeros(n)
     begun = np.zeros(n)
     ends = np.zeros(n)
     now_s = 0.0
-    queue = _Queue(made_s, max(1, workers))
+    queue = _Queue(made_s, max(1, workers), idle_s)
     for batch in range(workers * prefetch):
         queue.request(start_s, batch)
     for batch in range(n):

@@ -45,6 +45,21 @@ def test_batches_made_faster_gain_what_the_queue_itself_gains(
     assert faster.ends_s[-1] == pytest.approx(would_be.took_s, rel=0.01)
 
 
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_what_a_worker_takes_before_it_begins_stays(workers: int) -> None:
+    """It puts the batch before into the queue, and reads the request: a replay without that takes too little time."""
+    usual_s = times(1, 0.01)
+    slow_s = with_slow_batches(usual_s, 2)
+    work_s = times(3, 0.001)
+    was = run_of(slow_s, work_s, workers, idle_s=0.004)
+    would_be = run_of(usual_s, work_s, workers, idle_s=0.004)
+    queue = queue_of(was.steps, workers, 2)
+    assert queue is not None
+    assert queue.replay.ends_s[-1] == pytest.approx(was.took_s, rel=0.01)
+    faster = without(queue, slow_s - usual_s).replay
+    assert faster.ends_s[-1] == pytest.approx(would_be.took_s, rel=0.02)
+
+
 def test_a_device_that_works_on_meanwhile_hides_what_it_can() -> None:
     """The loop launches 20 ms of work in 1 ms: slow batches of 100 ms show by the rest of that."""
     made_s = np.full(N, 0.015)

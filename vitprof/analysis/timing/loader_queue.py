@@ -7,13 +7,15 @@ cores, are as they were.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column, median
-from vitprof.analysis.timing.steady import first_of_epoch
+from vitprof.analysis.timing.steady import first_of_epoch, training
 from vitprof.config.own_script import DEFAULT_PREFETCH
 
 LEAST_STEPS = 40
@@ -48,6 +50,9 @@ class LoaderQueue:
     """Positions of the batches that begin an epoch."""
     starting_s: Floats
     """From an epoch's first request to when a worker began with each: the first ones wait for workers to start."""
+    idle_s: Floats
+    """For how long its worker did something else before each, although it was requested, and the one before was made:
+    it puts that into the queue, reads the request, and may wait for a core."""
     made_s: Floats
     """How long it took to make each."""
     worker: Ints
@@ -95,7 +100,7 @@ class LoaderQueue:
             else:
                 is_first = place < self.ahead
                 requested_s = epoch_s if is_first else received_s[place - self.ahead]
-                since_s = max(requested_s, free_s[worker])
+                since_s = max(requested_s, free_s[worker]) + self.idle_s[at]
             free_s[worker] = since_s + self.made_s[at]
             got_s = max(now_s + self.received_s, free_s[worker] + self.handed_s[at])
             received_s.append(got_s)
@@ -127,20 +132,48 @@ def queue_of(
     handed_s = np.full(len(made_s), _usual(received_s - made_until_s, is_late))
     if not workers:
         handed_s = np.maximum(0.0, wait_s - made_s)  # what the loop does itself around the making
+    ahead = workers * (prefetch_factor or DEFAULT_PREFETCH)
     queue = LoaderQueue(
         epoch_starts=starts,
         starting_s=np.maximum(0.0, made_since_s - epoch_s),
+        idle_s=_idle(starts, worker, made_since_s, made_until_s, received_s, ahead),
         made_s=np.maximum(made_s, 0.0),
         worker=worker,
         handed_s=handed_s,
         received_s=_usual(wait_s, ~is_late) if workers else 0.0,
         work_s=np.maximum(work_s, 0.0),
         compute_s=np.nan_to_num(steps["compute_s"]) * is_asynchronous,
-        ahead=workers * (prefetch_factor or DEFAULT_PREFETCH),
+        ahead=ahead,
     )
     took_s = float(received_s[-1] - begun_s[0])
     error_s = abs(float(queue.replay.ends_s[-1]) - took_s)
     return queue if error_s <= MOST_ERROR * took_s else None
+
+
+def _idle(
+    starts: Ints,
+    worker: Ints,
+    made_since_s: Floats,
+    made_until_s: Floats,
+    received_s: Floats,
+    ahead: int,
+) -> Floats:
+    """Returns for how long the worker of each batch was idle before it, although it had a request, (n,)."""
+    n = len(worker)
+    idle_s = np.zeros(n)
+    if not ahead:
+        return idle_s
+    for first, end in zip(starts.tolist(), [*starts[1:].tolist(), n], strict=True):
+        before: dict[int, int] = {}
+        for at in range(first, end):
+            made_before = before.get(int(worker[at]))
+            before[int(worker[at])] = at
+            if made_before is None:
+                continue
+            requested_s = received_s[at - ahead] if at - first >= ahead else -math.inf
+            ready_s = max(requested_s, made_until_s[made_before])
+            idle_s[at] = max(0.0, made_since_s[at] - ready_s)
+    return idle_s
 
 
 def _usual(seconds: Floats, chosen: Mask) -> float:
@@ -152,3 +185,31 @@ def _usual(seconds: Floats, chosen: Mask) -> float:
 def without(queue: LoaderQueue, excess_s: Floats) -> LoaderQueue:
     """Returns the queue with each batch made by so much faster, (n,) seconds."""
     return replace(queue, made_s=np.maximum(queue.made_s - excess_s, 0.0))
+
+
+def without_excess(
+    excess_s: Floats, facts: Mapping[str, Any], environment: Mapping[str, Any], steps: Series
+) -> tuple[float, float]:
+    """Returns the shares of the waits and of the time that go where the last steps' batches are made by `excess_s`
+    faster, (n,); NaN where the run's loader is not one whose queue is known."""
+    unknown = (math.nan, math.nan)
+    watched = environment.get("watched") or {}
+    is_one_loader = not facts.get("loaders") and not facts.get("iterators_at_once")
+    if not is_one_loader or not watched.get("in_order", True):
+        return unknown
+    queue = queue_of(
+        steps,
+        int(watched.get("num_workers") or 0),
+        watched.get("prefetch_factor"),
+        is_asynchronous=environment.get("device", "cpu") != "cpu",
+    )
+    counted = training(steps)[-MOST_STEPS:]
+    if queue is None or counted.sum() < LEAST_STEPS:
+        return unknown
+    was = queue.replay
+    left = without(queue, excess_s).replay
+    waited_s = float(was.waits_s[counted].sum())
+    if not waited_s > 0:
+        return 0.0, 0.0
+    waits_frac = 1 - float(left.waits_s[counted].sum()) / waited_s
+    return waits_frac, 1 - left.took_s(counted) / was.took_s(counted)
