@@ -22,7 +22,8 @@ SLOW_S = 0.5
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Moves when a dataset says so."""
-    clock = SimpleNamespace(now=0.0)
+    clock = SimpleNamespace(now=0.0, queued_s=0.0)
+    monkeypatch.setattr("vitprof.watch.fetch_times.queued_so_far", lambda: clock.queued_s)
     for module in ("sample_times", "fetch_times"):
         monkeypatch.setattr(f"vitprof.watch.{module}.perf_counter", lambda: clock.now)
     return clock
@@ -89,6 +90,38 @@ def test_a_batch_of_slow_samples_is_slow_beside_the_ones_before(clock: SimpleNam
     made.fetch(list(range(32)))
     _, times = made.fetch(list(slow))
     assert len(times[7][1]) == MOST_SLOW
+
+
+def test_a_sample_that_waited_for_a_core_is_a_usual_one(clock: SimpleNamespace) -> None:
+    class HeldUp(Samples):
+        def __getitem__(self, index: int) -> int:
+            if index in (40, 41):  # another program has the core
+                clock.now += 0.02
+                clock.queued_s += 0.02
+            return super().__getitem__(index)
+
+    made = fetcher(HeldUp(clock, slow=(50,)))
+    made.fetch(list(range(32)))
+    _, times = made.fetch([40, 41, 50, *range(13)])
+    assert times[7] == (
+        {bucket_of(USUAL_S): 15, bucket_of(SLOW_S): 1},
+        ((50, pytest.approx(SLOW_S), ""),),
+    )
+
+
+def test_the_queue_of_a_core_is_not_looked_at_for_a_short_batch(clock: SimpleNamespace) -> None:
+    of_samples = clock_for(Samples(clock))
+    assert of_samples is not None
+    assert of_samples.takes_long(2), "nobody knows before the first batch"
+    of_samples.add_batch(2, 2 * USUAL_S)
+    assert not of_samples.takes_long(2)
+    assert of_samples.takes_long(16)
+
+
+def test_where_the_queue_of_a_core_cannot_be_told_there_is_none(clock: SimpleNamespace) -> None:
+    clock.queued_s = math.nan
+    _, times = fetcher(Samples(clock, slow=(5,))).fetch(list(range(16)))
+    assert [index for index, *_ in times[7][1]] == [5]
 
 
 def test_samples_that_take_hardly_any_time_are_not_timed(

@@ -303,7 +303,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         clock: SampleClock | None = self._vitprof_clock
         timed = None
         if clock is not None and clock.is_worth_it:
-            timed = SampleTimer(self.dataset, making)
+            timed = sample_timer(clock, self.dataset, making, len(index))
         laps = making.laps = {}
         began_s = perf_counter()
         try:
@@ -327,7 +327,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         samples = None
         if clock is not None:
             clock.add_batch(len(index), dataset_s)
-            samples = None if timed is None else clock.times_of(timed)
+            samples = None if timed is None else clock.times_of(timed, queued_for(timed))
         if maker is not None:
             maker.made(max(0.0, dataset_s - transform_s), transform_s, collate_s)
         if worker < 0:
@@ -362,6 +362,24 @@ def sample_clock(fetcher: Any) -> SampleClock | None:
     indices."""
     is_of_indices = fetcher.auto_collation and type(fetcher).__name__ == "_MapDatasetFetcher"
     return clock_for(fetcher.dataset) if is_of_indices else None
+
+
+def sample_timer(
+    clock: SampleClock, dataset: Any, making: MakingTimes, samples: int
+) -> SampleTimer:
+    """Returns a timer for the samples of a batch that begins."""
+    timed = SampleTimer(dataset, making)
+    if clock.takes_long(samples):
+        timed.queued_s = queued_so_far()
+    return timed
+
+
+def queued_for(timed: SampleTimer) -> float:
+    """Returns for how long this thread waited for a core while it made a batch; 0 where that is not known."""
+    if math.isnan(timed.queued_s):
+        return 0.0
+    queued_s = queued_so_far() - timed.queued_s
+    return 0.0 if math.isnan(queued_s) else queued_s
 
 
 def _with_dataset(

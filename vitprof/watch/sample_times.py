@@ -6,6 +6,7 @@ Runs in the loop's process and in its workers, for each sample, so it must take 
 from __future__ import annotations
 
 import heapq
+import math
 import operator
 import os
 from collections import Counter
@@ -22,6 +23,8 @@ SampleTimes = tuple[dict[int, int], tuple[SlowSample, ...]]
 
 LEAST_SAMPLE_S = 100e-6
 """From so many seconds a sample on, on average, each sample is timed: that takes 1 us, 1% of this."""
+LONG_BATCH_S = 5e-3
+"""From so many seconds a batch on it is looked at how long its thread waited for a core: that takes 10 us."""
 MOST_SLOW = 8
 """Slow samples of a batch that are sent, the slowest."""
 
@@ -37,6 +40,8 @@ class SampleTimer:
         self._opening = opening
         self.noted: list[tuple[Any, float, Any]] = []
         """Index, seconds and the file that was opened last."""
+        self.queued_s = math.nan
+        """How long its thread had waited for a core before, where that is looked at."""
 
     def __getitem__(self, index: Any) -> Any:
         opening = self._opening
@@ -70,14 +75,32 @@ class SampleClock:
         self._seconds += seconds
         self.is_worth_it = self._seconds > LEAST_SAMPLE_S * self._samples
 
-    def times_of(self, timed: SampleTimer) -> SampleTimes | None:
-        """Returns the times of a batch; None where the fetcher asked for no sample by a number."""
+    def takes_long(self, samples: int) -> bool:
+        """Returns whether so many samples take so long that it may be looked at for how long they wait for a core;
+        of the first ones nobody knows."""
+        is_first = not self._samples
+        return is_first or self._seconds * samples > LONG_BATCH_S * self._samples
+
+    def times_of(self, timed: SampleTimer, queued_s: float = 0.0) -> SampleTimes | None:
+        """Returns the times of a batch; None where the fetcher asked for no sample by a number.
+
+        `queued_s`: how long its thread waited for a core meanwhile. Whatever sample that fell into seems slow: one that
+        would not be without all of it counts as a usual one.
+        """
         if not timed.noted:
             return None
         of_batch = Counter([bucket_of(seconds) for _, seconds, _ in timed.noted])
         self._buckets.update(of_batch)
-        slow_s = SLOW * quantile_s(self._buckets, 0.5)
+        median_s = quantile_s(self._buckets, 0.5)
+        slow_s = SLOW * median_s
         slow = [noted for noted in timed.noted if noted[1] > slow_s]
+        if queued_s and slow:
+            held_up = [bucket_of(seconds) for _, seconds, _ in slow if seconds - queued_s <= slow_s]
+            for buckets in (of_batch, self._buckets):
+                buckets.subtract(held_up)
+                buckets[bucket_of(median_s)] += len(held_up)
+            of_batch = +of_batch
+            slow = [noted for noted in slow if noted[1] - queued_s > slow_s]
         if len(slow) > MOST_SLOW:
             slow = heapq.nlargest(MOST_SLOW, slow, key=operator.itemgetter(1))
         named = [
