@@ -28,6 +28,7 @@ OPEN = {
     "HandedOver",
     "SlowSample",
     "SlowSamples",
+    "WorkerSamples",
     "LateBatches",
     "LateBatch",
     "ProcessSeen",

@@ -228,6 +228,17 @@ class SlowSample(TypedDict):
     """Size of that file; null where it has none."""
 
 
+class WorkerSamples(TypedDict):
+    """How long one worker takes for a sample."""
+
+    worker: int
+    """Its number."""
+    timed: int
+    """Its samples that were timed."""
+    median_s: float
+    """The median of their times, known to 10%."""
+
+
 class SlowSamples(TypedDict):
     """How long the dataset of a watched script takes for each sample, and which take longest."""
 
@@ -239,6 +250,16 @@ class SlowSamples(TypedDict):
     """The time that 99% of them stay below."""
     listed: list[SlowSample]
     """The slow samples that took longest in all, at most 50."""
+    indices: NotRequired[list[int]]
+    """Indices of the slow samples that took longest in all, at most 500."""
+    indices_times: NotRequired[list[int]]
+    """How often each of them was slow."""
+    indices_longest_s: NotRequired[list[float]]
+    """The longest time that the dataset took for each of them."""
+    sketch: NotRequired[list[tuple[float, int]]]
+    """How many samples took how long (s): the middle of a bucket 19% wide, and their number."""
+    workers: NotRequired[list[WorkerSamples]]
+    """The samples of each worker; empty without workers."""
 
 
 class ReplayBlock(TypedDict):

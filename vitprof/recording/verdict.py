@@ -69,9 +69,9 @@ class Signature:
     """A pattern in a run that points at one cause."""
 
     name: str
-    """Machine word: worker-period, slow-worker, slow-samples, late-batches, many-tensors, open-descriptors,
-    shared-memory-full, worker-memory, worker-threads, epoch-start, first-batch, garbage-collection,
-    cold-to-warm, memory-growth, other-programs."""
+    """Machine word: worker-period, slow-worker, slow-samples, periodic-batches, late-batches, many-tensors,
+    open-descriptors, shared-memory-full, worker-memory, worker-threads, epoch-start, first-batch,
+    garbage-collection, cold-to-warm, memory-growth, other-programs."""
     sentence: str
     """What was seen and where it comes from, in words."""
     cost_s_per_step: Figure

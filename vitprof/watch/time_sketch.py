@@ -26,5 +26,23 @@ def quantile_s(buckets: Mapping[int, int], share: float) -> float:
     for bucket in sorted(buckets):
         remaining -= buckets[bucket]
         if remaining <= 0:
-            return LEAST_S * math.exp2((bucket + 0.5) / PER_OCTAVE)
+            return middle_s(bucket)
+    return math.nan
+
+
+def middle_s(bucket: int) -> float:
+    """Returns the time in the middle of a bucket."""
+    return LEAST_S * math.exp2((bucket + 0.5) / PER_OCTAVE)
+
+
+def median_within_s(buckets: Mapping[int, int]) -> float:
+    """Returns the median time, as if the times in a bucket were spread evenly; NaN without any.
+
+    For comparing sketches: two that are nearly alike may have their medians in neighbouring buckets.
+    """
+    remaining = sum(buckets.values()) / 2
+    for bucket in sorted(buckets):
+        if remaining <= buckets[bucket]:
+            return LEAST_S * math.exp2((bucket + remaining / buckets[bucket]) / PER_OCTAVE)
+        remaining -= buckets[bucket]
     return math.nan

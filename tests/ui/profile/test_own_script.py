@@ -205,6 +205,18 @@ def test_slow_samples_are_a_list_that_sorts(store: RunStore, run_id: int) -> Non
     ]
 
 
+def test_every_kth_slow_sample_is_named(store: RunStore, run_id: int) -> None:
+    sample = {"times": 1, "total_s": 0.2, "longest_s": [0.2], "steps": [8], "file": ""}
+    listed = [{**sample, "index": 100 * i + 37, "file_bytes": None} for i in range(50)]
+    told = {"timed": 5000, "median_s": 0.008, "p99_s": 0.2, "listed": listed}
+    told |= {"indices": [one["index"] for one in listed], "indices_times": [1] * 50}
+    told |= {"indices_longest_s": [0.2] * 50, "sketch": [[0.008, 4950], [0.2, 50]]}
+    store.update_run(run_id, facts={"slow_samples": told})
+    at = app(run=str(run_id), tab="Loading")
+    words = "Every 100th sample (37, 137, 237 and so on) takes about 200 ms, 25 times the median."
+    assert words in said(at)
+
+
 def test_late_batches_are_told_by_their_cause(store: RunStore, run_id: int) -> None:
     maker = {
         "looks": 6,

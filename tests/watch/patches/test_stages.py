@@ -36,7 +36,7 @@ def sums(clock: Clock) -> StageSums:
 
 def add(sums: StageSums, n: int, loader: int = 1) -> None:
     for _ in range(n):
-        sums.add((loader, MADE, 4, None))
+        sums.add((loader, MADE, 4, None, -1))
 
 
 def test_nothing_is_described_without_a_batch(sums: StageSums) -> None:
@@ -70,6 +70,16 @@ def test_each_loader_has_its_own(sums: StageSums) -> None:
     add(sums, 1, loader=2)
     (changed,) = sums.described(at_end=True)
     assert changed.facts["loader"] == 2, "what has not changed is not said again"
+
+
+def test_times_of_samples_are_also_summed_by_worker(sums: StageSums) -> None:
+    add(sums, UNSUMMED)
+    for worker in (1.0, 0.0, 1.0, -1):  # -1: the loop made it
+        sums.add((1, (), 4, ({40: 3, 62: 1}, ((9, 0.05, ""),)), worker))
+    (described,) = sums.described(at_end=True)
+    assert described.facts["buckets"] == [(40, 12), (62, 4)]
+    of_workers = [[0, [(40, 3), (62, 1)]], [1, [(40, 6), (62, 2)]]]
+    assert described.facts["of_workers"] == of_workers
 
 
 def test_they_are_described_now_and_then(sums: StageSums, clock: Clock) -> None:

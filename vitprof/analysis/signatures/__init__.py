@@ -19,6 +19,7 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     stalls.garbage_collection,
     stalls.first_batch,
     samples.slow_samples_seen,
+    samples.periodic_batches_seen,
     samples.late_batches_seen,
     hand_over.many_tensors,
     hand_over.open_descriptors,

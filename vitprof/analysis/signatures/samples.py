@@ -1,12 +1,14 @@
-"""Finds samples of a watched script that take several times as long as the others, and batches that
-come late.
+"""Finds samples of a watched script that take several times as long as the others, batches that take
+long at every k-th, and batches that come late.
 """
 
 import numpy as np
 
-from vitprof.analysis.thresholds import MIN_COST_FRAC
-from vitprof.analysis.timing import late_batches, slow_samples
+from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
+from vitprof.analysis.timing import late_batches, periods, slow_samples
+from vitprof.analysis.timing.loader_queue import MOST_STEPS, without_excess
 from vitprof.analysis.timing.steady import Trace
+from vitprof.formats import percent
 from vitprof.recording.verdict import Signature
 
 
@@ -26,9 +28,50 @@ def slow_samples_seen(trace: Trace) -> Signature | None:
         "waits_frac": found.waits_frac,
         "n_samples": found.timed,
     }
+    if found.period is not None:
+        evidence |= {
+            "period": found.period.every,
+            "period_first": found.period.first,
+            "n_in_period": found.period.n,
+            "period_s": found.period_s,
+            "period_waits_frac": found.period_waits_frac,
+        }
     source = "a replay of the loader's queue with these samples as fast as the median"
-    cost_s = found.saved_frac * trace.step_s
-    return Signature("slow-samples", found.sentence, cost_s, found.saved_frac, evidence, source)
+    cost_frac = found.costs_frac
+    cost_s = cost_frac * trace.step_s
+    return Signature("slow-samples", found.sentence, cost_s, cost_frac, evidence, source)
+
+
+def periodic_batches_seen(trace: Trace) -> Signature | None:
+    """Finds batches that take long to make at every k-th, such as where a shard is opened, or memory is collected.
+
+    Where every k-th sample is slow, that is what is said.
+    """
+    of_samples = slow_samples.slow_samples(trace.facts, trace.facts, trace.steps)
+    if of_samples is not None and of_samples.period is not None:
+        return None
+    found = periods.slow_batches(trace.steps, trace.steady)
+    if found is None or trace.n_steady < MIN_STEPS:
+        return None
+    excess_s = found.excess_s[-MOST_STEPS:]
+    waits_frac, saved_frac = without_excess(excess_s, trace.facts, trace.facts, trace.steps)
+    if not saved_frac >= slow_samples.WORTH_SAYING:
+        return None
+    sentence = (
+        f"{found.sentence} Without that about {percent(waits_frac)} of the waits for data would go, and "
+        f"{percent(saved_frac)} of the time."
+    )
+    evidence = {
+        "period": found.period.every,
+        "period_first": found.period.first,
+        "n_in_period": found.period.n,
+        "batch_s": found.batch_s,
+        "usual_s": found.usual_s,
+        "waits_frac": waits_frac,
+    }
+    source = "a replay of the loader's queue with these batches as fast as the median"
+    cost_s = saved_frac * trace.step_s
+    return Signature("periodic-batches", sentence, cost_s, saved_frac, evidence, source)
 
 
 def late_batches_seen(trace: Trace) -> Signature | None:

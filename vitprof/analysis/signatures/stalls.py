@@ -9,6 +9,8 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, column, mean, median, spread
 from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
+from vitprof.analysis.timing import slow_workers
+from vitprof.analysis.timing.loader_queue import MOST_STEPS, without_excess
 from vitprof.analysis.timing.steady import Trace
 from vitprof.config import own_script
 from vitprof.formats import number, ordinal, percent, seconds
@@ -22,19 +24,10 @@ MIN_CORRELATION = 0.4
 RATE_MARGIN = 0.15
 """By how much the period must beat every lag that is not a multiple of it: slow drifts correlate at
 all lags alike."""
-SLOWER_RATIO = 1.25
-"""A slow worker takes at least this many times as long as the others. Of equally fast workers on a
-busy machine the slowest median of 8 or more batches stays below (tests: 200 traces with 20%
-noise)."""
-MIN_BATCHES = 8
-"""Batches that each worker must have made."""
-SLOW_WORKER_Z = 5.0
-"""Robust z-score of the slow worker. Iglewicz and Hoaglin (1993) advise 3.5 for one value; here the
-worst of several is tested."""
 
 
 def worker_period(trace: Trace) -> Signature | None:
-    """Finds a stall at every num_workers-th batch.
+    """Finds a stall at every num_workers-th batch, where it is not one slow worker's.
 
     Workers start together and take equally long, so their batches are ready together; the loop
     takes one after the other and then waits for the next round (pytorch issues 19836 and 20687).
@@ -44,6 +37,8 @@ def worker_period(trace: Trace) -> Signature | None:
     wait = trace.wait_s
     usable = trace.steady & np.isfinite(wait)
     if workers < 2 or usable.sum() < max(MIN_STEPS, MIN_PERIODS * workers):
+        return None
+    if slow_worker(trace) is not None:
         return None
     clipped = np.minimum(wait, np.percentile(wait[usable], 95))  # one long stall must not decide
     epoch = trace.steps["epoch"]
@@ -81,54 +76,42 @@ def worker_period(trace: Trace) -> Signature | None:
 
 
 def slow_worker(trace: Trace) -> Signature | None:
-    """Finds one worker that takes longer than the others for batches of the same size.
+    """Finds one worker whose samples take longer than those of the others.
 
     Batches are delivered in order, so the loop waits for it (pytorch issue 105203).
     """
-    worker = column(trace.steps, "worker")
-    samples = np.maximum(trace.steps["samples"], 1)
-    made = (column(trace.steps, "made_end_s") - column(trace.steps, "made_start_s")) / samples
-    known = trace.steady & np.isfinite(worker) & np.isfinite(made)
-    names = np.unique(worker[known])
-    by_worker = [made[known & (worker == name)] for name in names]
-    if len(names) < 2 or known.sum() < MIN_STEPS:
+    found = slow_workers.slow_worker(trace.steps, trace.steady, trace.facts)
+    if found is None:
         return None
-    if min(len(batches) for batches in by_worker) < MIN_BATCHES:
-        return None
-    medians = np.array([median(batches) for batches in by_worker])
-    worst = int(np.argmax(medians))
-    rest = np.delete(medians, worst)
-    usual = median(rest)
-    slower = float(medians[worst]) / usual if usual > 0 else math.nan
-    # one that stands out: where others differ as well, it is not that worker
-    if not (slower >= SLOWER_RATIO and rest.max() < usual * SLOWER_RATIO):
-        return None
-    typical_spread = float(np.median([spread(batches) for batches in by_worker]))
-    # the standard error of a median is about 1.25 times that of a mean
-    error = 1.25 * typical_spread / math.sqrt(len(by_worker[worst]))
-    if not medians[worst] - usual >= SLOW_WORKER_Z * error:
-        return None
-    batch = mean(samples[known])
-    excess_s = float(medians[worst] - usual) * batch / len(names)
-    cost = min(excess_s, mean(trace.wait_s[trace.steady]))
-    made_s = float(medians[worst]) * batch
-    others_s = usual * batch
-    others = str(len(names) - 1) if len(names) > 2 else "one"
-    sentence = (
-        f"Worker {names[worst]:.0f} takes {slower:.2g} times as long for a batch as the other "
-        f"{others} ({seconds(made_s)} against {seconds(others_s)}). Batches come "
-        "in order, so all wait for it: look for a program that shares its core, or samples that "
-        "only it gets."
+    excess_s = found.excess_s(trace.steps)
+    cost = min(mean(excess_s[trace.steady]), mean(trace.wait_s[trace.steady]))
+    cost_frac = cost / trace.step_s
+    gain = ""
+    waits_frac, saved_frac = without_excess(
+        excess_s[-MOST_STEPS:], trace.facts, trace.facts, trace.steps
     )
+    if math.isfinite(saved_frac):
+        cost_frac = saved_frac
+        gain = (
+            f" With all as fast about {percent(waits_frac)} of the waits for data would go, and "
+            f"{percent(saved_frac)} of the time."
+        )
+    if not cost_frac >= MIN_COST_FRAC:
+        return None
+    ratio = found.times_slower
     evidence = {
-        "worker": float(names[worst]),
-        "times_slower": slower,
-        "made_s": made_s,
-        "others_made_s": others_s,
-        "n_batches": len(by_worker[worst]),
+        "worker": float(found.worker),
+        "times_slower": ratio.value,
+        "times_slower_low": ratio.low,
+        "times_slower_high": ratio.high,
+        "sample_s": found.sample_s,
+        "others_sample_s": found.others_sample_s,
+        "n_batches": found.n_batches,
+        "false_alarms": slow_workers.FALSE_ALARMS,
     }
-    source = "medians and MAD (Iglewicz and Hoaglin 1993); pytorch issue 105203"
-    return Signature("slow-worker", sentence, cost, cost / trace.step_s, evidence, source)
+    source = "batches of all workers by round, Student's t over blocks; pytorch issue 105203"
+    sentence = f"{found.sentence}{gain}"
+    return Signature("slow-worker", sentence, cost_frac * trace.step_s, cost_frac, evidence, source)
 
 
 def _correlation(values: Floats, usable: Mask, epoch: Floats, lag: int) -> float:

@@ -14,8 +14,10 @@ from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.timing import (
     late_batches,
     loading,
+    periods,
     roofline,
     slow_samples,
+    slow_workers,
     steady,
     timeline,
 )
@@ -314,6 +316,10 @@ SLOW_SAMPLES_HELP = (
     "Samples for which the dataset took more than four times the median, those that took longest in "
     "all first. What the training would gain without them is a replay of its loader's queue."
 )
+SLOW_BATCHES_HELP = (
+    "Batches that take more than twice the median to make, where they are every k-th: by chance they "
+    "would seem so in fewer than 1 of 1,000 runs."
+)
 CAUSAL_HELP = (
     "What a stage that is faster would save, measured: in blocks of steps it seemed faster, as everything else "
     "paused for a share of its time. Stages that hide behind others save nothing."
@@ -374,10 +380,14 @@ def draw_loading(run: store.StoredRun) -> None:
             "Workers", anchor=False, help="Processes of the DataLoader, over the steady state."
         )
         tables.draw(WORKER_COLUMNS, [(w,) for w in workers], key="workers")
+        _draw_slow_worker(slow_workers.slow_worker(steps, keep, {**run.facts, **run.environment}))
     draw_hand_over(run)
     _draw_late_batches(late_batches.late_batches(run.facts))
     _draw_causal(causal_profile(run.facts, run.environment))
-    _draw_slow_samples(findings.slow_samples_of(run.id))
+    uneven = findings.slow_samples_of(run.id)
+    _draw_slow_samples(uneven)
+    if uneven is None or uneven.period is None:
+        _draw_slow_batches(periods.slow_batches(steps, keep))
     at = timeline.typical_step(steps, keep)
     if at is not None:
         st.header("A typical batch", anchor=False, help=TYPICAL_HELP)
@@ -430,6 +440,17 @@ def _draw_causal(found: CausalProfile | None) -> None:
     st.caption(texts.escaped(text))
 
 
+def _draw_slow_worker(found: slow_workers.SlowWorker | None) -> None:
+    if found is not None:
+        st.caption(texts.escaped(found.sentence))
+
+
+def _draw_slow_batches(found: periods.SlowBatches | None) -> None:
+    if found is not None:
+        st.header("Slow batches", anchor=False, help=SLOW_BATCHES_HELP)
+        st.caption(texts.escaped(found.sentence))
+
+
 def _draw_slow_samples(found: slow_samples.SlowSamples | None) -> None:
     if found is None:
         return
@@ -441,6 +462,8 @@ def _draw_slow_samples(found: slow_samples.SlowSamples | None) -> None:
     elif not text:
         text = "What they cost cannot be told of this loader."
     usual = f" The median of {found.timed:,} samples is {formats.seconds(found.median_s)}."
+    if found.period_words not in text:
+        text = f"{found.period_words} {text}"
     st.caption(texts.escaped(text + usual))
     rows = [(sample,) for sample in found.listed]
     tables.draw(SLOW_SAMPLE_COLUMNS, rows, key="slow-samples")

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from vitprof.watch.core.loop import Step
 from vitprof.watch.core.stages import KIND
 from vitprof.watch.events import Description
-from vitprof.watch.time_sketch import SLOW, quantile_s
+from vitprof.watch.time_sketch import SLOW, median_within_s, middle_s, quantile_s
 
 MOST_LISTED = 50
 """Samples that a run lists: those that took longest in all."""
+MOST_INDICES = 500
+"""Slow samples of which the index is told: whether every k-th is slow shows in few."""
 MOST_KEPT = 2_000
 """Samples that are kept meanwhile: a set may have any number of slow ones."""
 MOST_TIMES = 16
@@ -76,17 +78,24 @@ class SlowSamples:
 
     def _made(self, sums: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         buckets = Counter[int]()
+        of_workers: dict[int, Counter[int]] = {}
         files: dict[int, tuple[str, int | None]] = {}
         for of_loader in sums:
-            buckets.update({int(bucket): int(n) for bucket, n in of_loader.get("buckets", ())})
+            buckets.update(_counted(of_loader.get("buckets", ())))
+            for worker, made in of_loader.get("of_workers", ()):
+                of_workers.setdefault(int(worker), Counter()).update(_counted(made))
             files |= {int(index): (file, size) for index, file, size in of_loader.get("files", ())}
         if not buckets:
             return {}
         median_s = quantile_s(buckets, 0.5)
         listed = []
-        for index, sample in self._longest(MOST_LISTED):
+        slow: dict[int, SampleTotals] = {}
+        for index, sample in self._longest(MOST_INDICES):
             longest = heapq.nlargest(MOST_TIMES, sample.longest)
             if longest[0][0] < SLOW * median_s:
+                continue
+            slow[index] = sample
+            if len(slow) > MOST_LISTED:
                 continue
             file, size = files.get(index, ("", None))
             listed.append(
@@ -105,9 +114,22 @@ class SlowSamples:
             "median_s": median_s,
             "p99_s": quantile_s(buckets, 0.99),
             "listed": listed,
+            "indices": list(slow),
+            "indices_times": [sample.times for sample in slow.values()],
+            "indices_longest_s": [max(sample.longest)[0] for sample in slow.values()],
+            "sketch": [[middle_s(bucket), n] for bucket, n in sorted(buckets.items())],
+            "workers": [
+                {"worker": worker, "timed": sum(made.values()), "median_s": median_within_s(made)}
+                for worker, made in sorted(of_workers.items())
+            ],
         }
         return {"slow_samples": fact}
 
     def _longest(self, most: int) -> list[tuple[int, SampleTotals]]:
         """Returns the samples that took longest in all."""
         return heapq.nlargest(most, self._samples.items(), key=lambda item: item[1].total_s)
+
+
+def _counted(buckets: Iterable[Sequence[int]]) -> Counter[int]:
+    """Returns a sketch that was sent as pairs."""
+    return Counter({int(bucket): int(n) for bucket, n in buckets})

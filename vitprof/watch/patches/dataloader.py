@@ -330,7 +330,7 @@ def _record_received(
             emit((SLOW_SAMPLE, now_s, thread, number, index, took_s, NAN))
         loader = getattr(iterator, LOADER, None)
         if loader is not None:
-            recorder.stages.add((loader.number, transforms, int(samples), each))
+            recorder.stages.add((loader.number, transforms, int(samples), each, worker))
             if worker >= 0:
                 recorder.received_from_worker(loader)
             if says is not None:

@@ -25,8 +25,9 @@ UNSUMMED = 5
 """The first batches of a loader are not counted: they are a training's warm-up."""
 MOST_FILES = 200
 """Slow samples whose files are kept, the slowest."""
-Made = tuple[int, Sequence[TransformTimes], int, SampleTimes | None]
-"""A batch that has come: its loader's number, its entries, its samples, and their times."""
+Made = tuple[int, Sequence[TransformTimes], int, SampleTimes | None, float]
+"""A batch that has come: its loader's number, its entries, its samples, their times, and the number of the worker that
+made it (-1: none)."""
 
 
 @dataclass
@@ -41,26 +42,34 @@ class LoaderSums:
     """By the names of a Compose's transforms: its calls, and the seconds in each transform."""
     buckets: Counter[int] = field(default_factory=Counter)
     """How many samples took how long (`time_sketch.bucket_of`)."""
+    of_workers: dict[int, Counter[int]] = field(default_factory=dict)
+    """The same by the number of the worker."""
     files: dict[int, tuple[float, str]] = field(default_factory=dict)
     """By the index of a slow sample: its longest time, and the file that the dataset opened for it."""
 
     def add(
-        self, made: Sequence[TransformTimes], samples: int, each: SampleTimes | None = None
+        self,
+        made: Sequence[TransformTimes],
+        samples: int,
+        each: SampleTimes | None,
+        worker: float,
     ) -> None:
         self.batches += 1
         if self.batches <= UNSUMMED:
             return
         self.samples += samples
         if each is not None:
-            self._add_samples(each)
+            self._add_samples(each, int(worker))
         for names, calls, seconds in made:
             calls_before, before = self.composes.get(names, (0, [0.0] * len(names)))
             summed = [a + b for a, b in zip(before, seconds, strict=True)]
             self.composes[names] = (calls_before + calls, summed)
 
-    def _add_samples(self, each: SampleTimes) -> None:
+    def _add_samples(self, each: SampleTimes, worker: int) -> None:
         buckets, slow = each
         self.buckets.update(buckets)
+        if worker >= 0:
+            self.of_workers.setdefault(worker, Counter()).update(buckets)
         for index, took_s, file in slow:
             if file:
                 longest_s, _ = self.files.get(index, (0.0, ""))
@@ -74,6 +83,10 @@ class LoaderSums:
         facts: dict[str, Any] = {"loader": loader, "samples": self.samples, "composes": composes}
         if self.buckets:
             facts["buckets"] = sorted(self.buckets.items())
+            facts["of_workers"] = [
+                [worker, sorted(buckets.items())]
+                for worker, buckets in sorted(self.of_workers.items())
+            ]
             slowest = heapq.nlargest(MOST_FILES, self.files.items(), key=lambda item: item[1])
             facts["files"] = [[index, file, bytes_of(file)] for index, (_, file) in slowest]
         return Description(self.number, "stages", facts)
@@ -108,10 +121,10 @@ class StageSums:
         with self._summing:
             changed = set[int]()
             while self._new:
-                loader, made, samples, each = self._new.popleft()
+                loader, made, samples, each, worker = self._new.popleft()
                 if loader not in self._sums:
                     self._sums[loader] = LoaderSums(next(self._numbers))
-                self._sums[loader].add(made, samples, each)
+                self._sums[loader].add(made, samples, each, worker)
                 changed.add(loader)
             descriptions = [self._sums[loader].described(loader) for loader in sorted(changed)]
         if descriptions:
