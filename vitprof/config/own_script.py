@@ -231,7 +231,7 @@ def code_line(script: OwnScript, key: str) -> str:
         line += f"  # {call} does not take {' and '.join(missing)}"
     elif "lightning" in str(loader.get("framework")):
         line += "  # in the LightningDataModule, or wherever train_dataloader() is"
-    more = _besides_arguments(setting)
+    more = besides_arguments(setting)
     if not more:
         return line
     words = " and ".join(more)
@@ -248,7 +248,7 @@ def patch_command(script: OwnScript, key: str, tournament_id: int) -> str:
     return f"{program()} patch {tournament_id}"
 
 
-def _besides_arguments(setting: OwnSetting) -> list[str]:
+def besides_arguments(setting: OwnSetting) -> list[str]:
     """Returns what to do in a script for a setting, besides the arguments of its DataLoader."""
     to_do = []
     if setting.keeps_samples:

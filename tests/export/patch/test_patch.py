@@ -654,6 +654,29 @@ def test_lightning_stands_between_a_hook_and_pytorch(given: str, tmp_path: Path)
         patch_of(script)
 
 
+@pytest.mark.parametrize(
+    ("vary", "said"),
+    [
+        ("uint8=on", "hand floats of whole numbers / 255 over as uint8"),
+        ("sharing_strategy=file_system", "call torch.multiprocessing.set_sharing_strategy"),
+        ("worker_threads=1", "call torch.set_num_threads(1)"),
+    ],
+)
+def test_what_no_argument_makes_is_said_in_words(vary: str, said: str, tmp_path: Path) -> None:
+    script = own_script(
+        tmp_path,
+        (IMPORT + "DataLoader(samples, num_workers=2)\n").encode(),
+        "num_workers",
+        vary,
+        num_workers=2,
+    )
+    with pytest.raises(NoPatch) as reason:
+        patch_of(script)
+    assert str(reason.value).startswith(
+        f"no patch: no argument of the DataLoader makes that; do by hand: {said}"
+    )
+
+
 def test_what_is_measured_together_and_no_argument_makes_is_a_remark(tmp_path: Path) -> None:
     vary = ("workers=4", "batch_size=16", "pack=on")
     script = own_script(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitprof.config.own_script import ARGUMENTS, KEEP_SAMPLES, PACK, OwnScript, settings_of
+from vitprof.config.own_script import ARGUMENTS, OwnScript, besides_arguments, settings_of
 from vitprof.config.varied import STORAGE
 from vitprof.program import program
 
@@ -52,10 +52,7 @@ def wanted_of(script: OwnScript, key: str) -> Wanted:
     if "batch_size" in setting.changes:
         batch = f"batch_size={setting.changes['batch_size']}"
         by_hand.append(f"{batch}, which also changes how the model learns")
-    if setting.keeps_samples:
-        by_hand.append(KEEP_SAMPLES)
-    if setting.packs:
-        by_hand.append(PACK)
+    by_hand += besides_arguments(setting)
     values = {name: value for name, value in setting.arguments.items() if name != "batch_size"}
     needed = {ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS}
     return Wanted(values, frozenset(needed & set(values)), tuple(by_hand))
