@@ -154,6 +154,28 @@ def test_threads_of_workers() -> None:
     assert alone.remarks == ("without workers worker_threads has no meaning: left out",)
 
 
+def test_decoders_of_a_script() -> None:
+    made = script("decoder=as-is,simplejpeg,torchvision,opencv", loader=WITH_WORKERS)
+    assert keys(made) == [
+        "unchanged",
+        "decoder=simplejpeg",
+        "decoder=torchvision",
+        "decoder=opencv",
+    ]
+    as_it_is, by_simplejpeg, by_torchvision, by_opencv = settings_of(made)
+    assert (as_it_is.decoder, by_opencv.decoder, by_opencv.arguments) == (None, "opencv", {})
+    assert own_key_in_words(by_opencv.key) == "JPEG by opencv"
+    assert by_simplejpeg.remarks == ()
+    assert by_torchvision.remarks == ("decoder=torchvision is deprecated since 0.29",)
+    line = code_line(made, by_simplejpeg.key)
+    assert line.startswith(
+        '# decode JPEG files with Image.fromarray(simplejpeg.decode_jpeg(open(path, "rb").read())) in place of '
+        'Image.open(path).convert("RGB"); other files stay with Pillow'
+    )
+    with pytest.raises(ConfigError, match="allows_other_pixels"):
+        script("decoder=opencv", allows_other_pixels="yes")
+
+
 @pytest.mark.parametrize(
     ("vary", "forks", "is_refused"),
     [

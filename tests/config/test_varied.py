@@ -110,6 +110,8 @@ def test_name_and_values(text: str, name: str, values: tuple[Value, ...]) -> Non
         ("sharing_strategy=shm", "it is one of file_descriptor, file_system"),
         ("uint8=yes", "it is one of off, on"),
         ("worker_threads=0,1", "0 is out of bounds: give a whole number from 1 to 512"),
+        ("decoder=pil", "it is one of as-is, simplejpeg, torchvision, opencv"),
+        ("decoder=", "give values, such as decoder=as-is,simplejpeg,torchvision,opencv"),
         ("worker_threads=", "give values, such as worker_threads=2,4,8"),
         ("pin_memory=on,on", "on is given twice"),
     ],

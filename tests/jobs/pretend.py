@@ -64,6 +64,13 @@ def main() -> None:
         sys.stdout.write("on\n")
         sys.stdout.flush()
         time.sleep(60)
+    if "decodes" in sys.argv:
+        largest = 3 * ("other pixels" in sys.argv)
+        first = {"pid": 1, "decoded": 4, "stayed": 1, "why": "its mode is L", "compared": 2}
+        second = first | {"pid": 2, "differ": 2 * bool(largest), "largest": largest}
+        with open(os.environ["VITPROF_WATCH_TELL"], "a") as file:
+            for report in (first, second, first | {"decoded": 5}):
+                file.write(json.dumps(["pixels", json.dumps(report)]) + "\n")
     changed = bool(wanted) and wanted["place"] == "there" and "elsewhere" not in sys.argv
     loss = float(trial) if "random" in sys.argv else 1.0 + ("differs" in sys.argv and workers > 0)
     n = min(int(os.environ["VITPROF_WATCH_STEPS"]), 20 if "short" in sys.argv else 10**6)

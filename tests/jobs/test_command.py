@@ -16,6 +16,7 @@ import pytest
 from tests import ROOT
 from tests.jobs.test_left_behind import DAEMON
 from vitprof.config.own_script import own_config
+from vitprof.config.script_decoders import TriedDecoder
 from vitprof.errors import JobError
 from vitprof.jobs import command
 from vitprof.jobs.command import CommandRunner, TrialCommand, TrialRunner
@@ -264,6 +265,7 @@ def test_the_setting_is_in_the_runs_config_or_fails_where_it_was_not_applied(run
         {"as_uint8": True},
         {"sharing_strategy": "file_system"},
         {"worker_threads": 2},
+        {"stored": {"n": 1}},
     ],
 )
 def test_what_a_trial_changes_is_told_to_its_processes(changed: dict[str, Any]) -> None:
@@ -272,6 +274,55 @@ def test_what_a_trial_changes_is_told_to_its_processes(changed: dict[str, Any]) 
     told = json.loads(trial.variables["VITPROF_WATCH_OVERRIDES"])
     assert {name: told[name] for name in changed} == changed
     assert bool(told) == bool(changed)
+
+
+def by_opencv(*, allows_other_pixels: bool = False) -> TriedDecoder:
+    return TriedDecoder("opencv", 3, 7, allows_other_pixels)
+
+
+def test_a_decoder_is_told_to_a_trials_processes() -> None:
+    trial = TrialCommand(("python", "train.py"), "/work", 1, 40, {}, "there", decoder=by_opencv())
+    assert trial.changes
+    told = json.loads(trial.variables["VITPROF_WATCH_OVERRIDES"])["decoder"]
+    assert told == {"name": "opencv", "package": "opencv-python-headless", "first": 3}
+
+
+def test_the_same_pixels_are_a_fact_and_steps_that_compare_are_warm_up(
+    run: Run, store: RunStore
+) -> None:
+    ended = run("decodes", decoder=by_opencv(), place="there")
+    assert (ended.status, ended.error) == ("done", "")
+    assert ended.facts["decoded"] == {
+        "decoded": 9,
+        "stayed": 2,
+        "why": "its mode is L",
+        "compared": 4,
+        "differ": 0,
+        "largest": 0,
+    }
+    assert store.steps(ended.id)["warmup"].tolist() == [1] * 7 + [0] * 33
+
+
+def test_other_pixels_are_refused_unless_the_user_allows_them(run: Run) -> None:
+    refused = run("decodes", "other pixels", decoder=by_opencv(), place="there")
+    assert refused.status == "failed"
+    assert refused.error == (
+        "decoder=opencv gives other pixels, which differ by up to 3 of 255 from Pillow's in 2 of the 4 JPEG files "
+        "compared so far, so the losses are not the script's: add --allow-other-pixels, or leave it out"
+    )
+    decoder = by_opencv(allows_other_pixels=True)
+    allowed = run("decodes", "other pixels", decoder=decoder, place="there")
+    assert (allowed.status, allowed.facts["decoded"]["largest"]) == ("done", 3)
+
+
+def test_a_decoder_that_decodes_nothing_is_no_setting(run: Run) -> None:
+    for words in ((), ("short",)):
+        ended = run(*words, decoder=by_opencv(), place="there")
+        assert ended.status == "failed"
+        assert ended.error == (
+            "decoder=opencv decoded nothing, so this is the script as it is: it opened no JPEG file with Pillow "
+            "while it was watched (torchvision.io and cv2 are left as they are)"
+        )
 
 
 def test_a_script_that_fails_says_why_and_where_it_is_told(run: Run, tmp_path: Path) -> None:

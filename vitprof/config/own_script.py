@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vitprof.config import RunConfig, bounds
+from vitprof.config.parts import DEPRECATED_DECODERS
+from vitprof.config.script_decoders import AS_IS, DECODE_BY, LIBRARIES
 from vitprof.config.varied import (
     OF_A_JOB,
     OF_A_SCRIPT,
@@ -133,6 +135,7 @@ WORDS = {
     "worker_threads": "{} threads in each worker",
     "in_order=on": "in order",
     OUT_OF_ORDER: "batches as they are made",
+    "decoder": "JPEG by {}",
     STORAGE: "{}",
 }
 """Part of a trial's key, or its name alone -> words for it and its value."""
@@ -261,6 +264,8 @@ def besides_arguments(setting: OwnSetting) -> list[str]:
         to_do.append(SHARE_BY.format(setting.sharing_strategy))
     if setting.worker_threads is not None:
         to_do.append(SET_THREADS.format(setting.worker_threads))
+    if setting.decoder is not None:
+        to_do.append(DECODE_BY.format(LIBRARIES[setting.decoder].code))
     return to_do
 
 
@@ -310,6 +315,8 @@ class OwnScript:
     """Samples that are stored in other forms, in each of which the script is run (`experiments.script_data.plans`)."""
     allows_other_order: bool = False
     """Whether the user asked for settings that change the order of batches, and with it the losses."""
+    allows_other_pixels: bool = False
+    """Whether the user asked for decoders whose pixels differ from those that the script has now."""
 
     def __post_init__(self) -> None:
         is_command = bool(self.command) and all(isinstance(part, str) for part in self.command)
@@ -325,8 +332,9 @@ class OwnScript:
         if self.conversion is not None:
             can_be_varied += (STORAGE,)
         check_varied(self.vary, can_be_varied)
-        is_switch = isinstance(self.allows_other_order, bool)
-        _check("allows_other_order", is_switch, self.allows_other_order)
+        for name in ("allows_other_order", "allows_other_pixels"):
+            value = getattr(self, name)
+            _check(name, isinstance(value, bool), value)
         self._check_order()
         if not self.vary:
             raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
@@ -399,6 +407,12 @@ class OwnSetting:
         threads = self.changes.get("worker_threads")
         return None if threads is None else int(threads)
 
+    @property
+    def decoder(self) -> str | None:
+        """Returns by which library JPEG files are decoded; None for the script's own."""
+        decoder = self.changes.get("decoder")
+        return None if decoder is None else str(decoder)
+
 
 def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting, ...]:
     """Returns the settings of a script, each once: first the script as it is, then every combination of
@@ -423,7 +437,7 @@ def _setting(
     requested: dict[str, Value], loader: Mapping[str, Any] | None, steps: int | None
 ) -> OwnSetting:
     workers = requested.get("workers", (loader or {}).get("num_workers"))
-    changes = {name: value for name, value in requested.items() if value != "off"}
+    changes = {name: value for name, value in requested.items() if value not in ("off", AS_IS)}
     remarks = []
     if workers == 0:
         useless = _take_useless(changes)
@@ -445,6 +459,10 @@ def _setting(
     if changes.get("decode_cache") == "ram":
         remarks.append(
             "decode_cache=ram keeps each sample as it was first read: random transforms are frozen"
+        )
+    if changes.get("decoder") in DEPRECATED_DECODERS:
+        remarks.append(
+            f"decoder={changes['decoder']} is {DEPRECATED_DECODERS[str(changes['decoder'])]}"
         )
     changes = {name: changes[name] for name in (*OF_A_SCRIPT, STORAGE) if name in changes}
     is_own = loader is not None and all(
@@ -561,6 +579,8 @@ def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
     """Returns the script's own value of a name in `OF_A_SCRIPT`."""
     if name in ("decode_cache", "pack", "uint8"):
         return "off"
+    if name == "decoder":
+        return AS_IS
     if name == "workers":
         return loader.get("num_workers")
     if name == "in_order":

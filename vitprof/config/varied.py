@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from vitprof.config import CHOICES, bounds
+from vitprof.config.script_decoders import AS_IS, LIBRARIES
 from vitprof.errors import ConfigError
 from vitprof.forms import FORMS
 
@@ -29,6 +30,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "pack": ("off", "on"),
     "uint8": ("off", "on"),
     "sharing_strategy": ("file_descriptor", "file_system"),
+    "decoder": (AS_IS, *LIBRARIES),
     STORAGE: tuple(FORMS),
 }
 """Settings whose values have names -> these."""
@@ -51,6 +53,7 @@ OF_A_SCRIPT = (
     "in_order",
     "sharing_strategy",
     "worker_threads",
+    "decoder",
 )
 """Settings that are varied for a user's own script."""
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")

@@ -103,6 +103,9 @@ class TrialFigures:
     losses: str | None
     """For a user's own script: how the setting changes its losses; null where they are the same, or
     not known."""
+    pixels: str | None
+    """For a user's own script: how the pixels of another decoder compare with its own; null where the setting has
+    none."""
     break_even: str | None
     """Break-even in words."""
 
@@ -118,7 +121,7 @@ ALWAYS = ("rank", "n_runs", "n_steps")
 """Fields of a row of the leaderboard that are known without runs."""
 FIELDS = tuple(field.name for field in dataclasses.fields(TrialFigures))
 COSTS_END = FIELDS.index("losses")
-"""The CSV has the fields before it; "losses" is at its end, and `break_even` is not in it."""
+"""The CSV has the fields before it; "losses" is at its end, and those after it are not in it."""
 TOURNAMENT_HEADER = (
     "tournament_id",
     "tournament",
@@ -145,6 +148,7 @@ def _trial(
         "baseline": row.key == board.baseline,
         "recommended": best is not None and row.key == best.key,
         "losses": row.entry.losses or None,
+        "pixels": row.entry.pixels or None,
     }
     if pay is not None:
         values |= {

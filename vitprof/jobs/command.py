@@ -13,13 +13,15 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vitprof.analysis.tournament import pixels
+from vitprof.config.script_decoders import TriedDecoder
 from vitprof.errors import JobError
 from vitprof.home import open_log
 from vitprof.jobs import trial_folder
@@ -320,6 +322,8 @@ class TrialCommand:
     """PyTorch's strategy by which tensors cross from workers; None: the script's own."""
     worker_threads: int | None = None
     """Threads of an operation in a worker; None: the script's own number."""
+    decoder: TriedDecoder | None = None
+    """Library that decodes JPEG files (`vitprof.watch.decoding`); None: the script's own."""
     stored: Mapping[str, Any] | None = None
     """The samples that its dataset is replaced by (`experiments.script_data.plans.stored_as`); None: it is not."""
     remarks: tuple[str, ...] = ()
@@ -337,7 +341,13 @@ class TrialCommand:
     @property
     def changes(self) -> bool:
         """Returns whether the trial changes the script's loader."""
-        others = (self.cache_bytes, self.stored, self.sharing_strategy, self.worker_threads)
+        others = (
+            self.cache_bytes,
+            self.stored,
+            self.sharing_strategy,
+            self.worker_threads,
+            self.decoder,
+        )
         has_others = any(other is not None for other in others)
         return bool(self.arguments) or self.packs or self.as_uint8 or has_others
 
@@ -355,9 +365,15 @@ class TrialCommand:
                 "as_uint8": self.as_uint8,
                 "sharing_strategy": self.sharing_strategy,
                 "worker_threads": self.worker_threads,
+                "decoder": self._decoder(),
                 "stored": self.stored,
             }
         return {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(overrides)}
+
+    def _decoder(self) -> dict[str, Any] | None:
+        if self.decoder is None:
+            return None
+        return {name: getattr(self.decoder, name) for name in ("name", "package", "first")}
 
 
 class TrialRunner(CommandRunner):
@@ -422,9 +438,11 @@ class TrialRunner(CommandRunner):
     def messages(self) -> Iterator[Message | None]:
         for message in super().messages():
             if message is None:
+                self._check_pixels()
                 self._end_what_hangs()
                 yield None
             elif not isinstance(message, Note):
+                self._check_pixels()
                 yield self._steps(message)
                 self._n += n_rows(message)
                 yield Note(
@@ -437,15 +455,22 @@ class TrialRunner(CommandRunner):
                 self._check(message.values.get("watched") or {})
             else:
                 if message.kind == "end":
+                    if self._trial.decoder is not None:
+                        yield Note("facts", {"decoded": asdict(self._decoded())})
                     lines = [*self._notices(), *self._end_others()]
                     yield from (Note("notice", {"line": line}) for line in lines)
                 yield message
 
     def _steps(self, steps: Columns) -> Columns:
-        """Returns the steps; where samples are kept, the first epoch, which reads them, is warm-up."""
-        if self._trial.cache_bytes is None:
-            return steps
-        return {**steps, "warmup": np.where(steps["epoch"] == 0, 1.0, steps["warmup"])}
+        """Returns the steps; where samples are kept, the first epoch, which reads them, is warm-up, and so are
+        steps whose files are decoded twice.
+        """
+        warmup = steps["warmup"]
+        if self._trial.cache_bytes is not None:
+            warmup = np.where(steps["epoch"] == 0, 1.0, warmup)
+        if self._trial.decoder is not None:
+            warmup = np.where(steps["step"] < self._trial.decoder.warmup_steps, 1.0, warmup)
+        return {**steps, "warmup": warmup}
 
     def _check(self, watched: Mapping[str, Any]) -> None:
         """Ends the script if its loader, by the facts `watched`, is not the one that was asked for."""
@@ -469,6 +494,25 @@ class TrialRunner(CommandRunner):
             return f"the script sets {', '.join(differ)} itself after it has made its loader"
         return ""
 
+    def _decoded(self) -> pixels.DecodedFiles:
+        return pixels.of_reports(text for about, text in self._lines() if about == "pixels")
+
+    def _check_pixels(self) -> None:
+        """Ends the script if the decoder that it tries gives other pixels, unless the user allows that."""
+        decoder = self._trial.decoder
+        if decoder is None or decoder.allows_other_pixels or self._wrong:
+            return
+        self._wrong = pixels.why_refused(decoder.name, self._decoded())
+        if self._wrong:
+            self._signal(signal.SIGTERM)
+
+    def _done(self) -> Note:
+        """Returns how a script that has ended as it should did: a decoder that decoded nothing was not tried."""
+        why = ""
+        if self._trial.decoder is not None:
+            why = pixels.why_unused(self._trial.decoder.name, self._decoded())
+        return Note("end", {"status": "failed" if why else "done", "error": why})
+
     def _end_what_hangs(self) -> None:
         """Kills a script that should have ended: processes of a distributed job may wait for one that
         has ended.
@@ -480,11 +524,12 @@ class TrialRunner(CommandRunner):
                 self._signal(signal.SIGKILL)
 
     def _last(self) -> Note:
+        self._check_pixels()
         if self._wrong:
             return Note("end", {"status": "failed", "error": self._wrong})
         # how a script that was cut off ends does not matter
         if self._n >= self._trial.steps:
-            return Note("end", {"status": "done", "error": ""})
+            return self._done()
         last = super()._last()
         error = last.values["error"].removesuffix(PRINTED)
         line = error_line(self._log)
@@ -496,7 +541,7 @@ class TrialRunner(CommandRunner):
                 error = f"no training was seen: {resumed}"
             line = ""
         if not error:
-            return last
+            return self._done() if last.values["status"] == "done" else last
         if line not in error:
             error += f": {line}"
         if self._trial.isolation == trial_folder.LAYER and re.search(NOT_IN_A_LAYER, line):

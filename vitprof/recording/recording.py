@@ -382,6 +382,10 @@ class Facts(TypedDict, total=False):
     """How often its launcher started the training of a watched run again (torchrun --max-restarts)."""
     restarted_at: list[RestartFacts]
     """Each start but the first, as far as steps of it were seen."""
+    decoded: dict[str, str | int]
+    """What became of the JPEG files of a tournament's trial that tries another decoder: how many it
+    `decoded`, how many `stayed` with Pillow and `why` the first of them did, how many were `compared`, how many of
+    these `differ`, and the `largest` difference of a pixel, of 255."""
     clocks: dict[str, float]
     """Median clock of each rank's GPU (MHz), by the rank's number, where several train."""
     disk_mb_per_s: float | None

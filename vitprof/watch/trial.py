@@ -12,11 +12,11 @@ import os
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from vitprof.watch import packing, worker_setup
+from vitprof.watch import decoding, packing, worker_setup
 from vitprof.watch.patching import (
     OPENED_UNDER,
     READ_AGAIN,
@@ -28,7 +28,8 @@ from vitprof.watch.proxy import Proxy
 from vitprof.watch.script_objects import ByIdentity, length
 
 TELL = "VITPROF_WATCH_TELL"
-"""Environment variable: a file, each line a JSON list: a topic ("opened", "read", "notice", "problem") and a text."""
+"""Environment variable: a file, each line a JSON list: a topic ("opened", "read", "notice", "problem", "pixels")
+and a text."""
 MOST_FRAMES = 60
 SAMPLE_OVERHEAD = 100
 """Approximate bytes for the entry of a kept sample itself."""
@@ -54,13 +55,24 @@ def emit(about: str, text: str) -> None:
         file.write(line)  # appended in one write: lines of several processes do not mix
 
 
+def emitted(about: str) -> Iterator[str]:
+    """Yields the texts of a topic that the trial's processes have appended so far."""
+    with contextlib.suppress(OSError), open(os.environ.get(TELL, ""), "rb") as file:
+        for line in file:
+            # A process that was killed may have left a part of a line.
+            with contextlib.suppress(ValueError):
+                topic, text = json.loads(line)
+                if topic == about:
+                    yield text
+
+
 def override_arguments(dataloader: ModuleType) -> None:
     """Patches the DataLoader to note where each one is made, and to change the arguments of the train loader.
 
     `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one), "arguments",
     "cache_bytes" (null: samples are not kept), "packs" and "as_uint8" (`packing`), "sharing_strategy" and
-    "worker_threads" (`worker_setup`; null: the script's own) and "stored" (`StoredSamples`; null: the dataset's own
-    samples).
+    "worker_threads" (`worker_setup`; null: the script's own), "decoder" (`decoding.decode_by`; null: the script's own)
+    and "stored" (`StoredSamples`; null: the dataset's own samples).
     """
     wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
     _put_in(dataloader.DataLoader, wanted, dataloader)
@@ -74,6 +86,9 @@ def override_arguments(dataloader: ModuleType) -> None:
         set_up = functools.partial(worker_setup.set_up_workers, of=_set_up.get)
         set_up(dataloader)
         when_imported(STATEFUL, set_up)
+    if wanted.get("decoder"):
+        tell = functools.partial(emit, "pixels")
+        decoding.decode_by(wanted["decoder"], tell, functools.partial(emitted, "pixels"))
 
 
 def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
@@ -90,6 +105,8 @@ def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
             if wanted and wanted["place"] == made["place"] and wanted["nth"] in (None, made["nth"]):
                 _check_taken(wanted["arguments"], signature)
                 in_workers = worker_setup.in_workers(wanted)
+                # As a script imports it at its top: forked workers have it.
+                decoding.check_decoder(wanted.get("decoder"))
                 _change(bound.arguments, wanted, made, dataloader)
                 args, kwargs = bound.args[1:], bound.kwargs
         except TypeError:  # the script's own mistake, which PyTorch will report

@@ -195,6 +195,15 @@ def test_another_order_of_a_scripts_own_batches_is_said() -> None:
     assert "Note the order: batches come as they are made, no longer in " in found.sentence
 
 
+def test_other_pixels_of_a_script_are_said() -> None:
+    as_it_is = dataclasses.replace(entry("own", 1000), key="own-script/unchanged")
+    quick = dataclasses.replace(entry("own", 4000), key="own-script/decoder=opencv", pixels="same")
+    board = leaderboard([as_it_is, quick], baseline=as_it_is.key, n_train=0)
+    found = recommend(board)
+    assert found is not None
+    assert "Note the pixels: same." in found.sentence
+
+
 def test_only_settings_with_the_page_cache_of_the_baseline() -> None:
     cold, warm = entry("base", 1000, page_cache="cold"), entry("a", 4000, page_cache="warm")
     slow = entry("b", 900, page_cache="cold")

@@ -167,6 +167,29 @@ def test_a_proof_runs_the_job_and_the_advised_one_for_as_long() -> None:
     )
 
 
+def test_a_decoder_that_the_scripts_python_lacks_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def missing(python: list[str], modules: list[str]) -> frozenset[str]:
+        asked.append((python, modules))
+        return frozenset({"cv2"})
+
+    monkeypatch.setattr(planning.script_python, "missing_modules", missing)
+    vary = (("workers", (2,)), ("decoder", ("as-is", "simplejpeg", "opencv")))
+    with pytest.raises(ConfigError) as refused:
+        planning.check_decoders(("python3", "train.py"), vary)
+    assert asked == [(["python3"], ["simplejpeg", "cv2"])]
+    assert (refused.value.field, refused.value.value) == ("vary", "decoder=opencv")
+    assert refused.value.allowed == (
+        "the script's Python has no module cv2: python3 -m pip install opencv-python-headless, or leave it out"
+    )
+    planning.check_decoders(("no-such-program", "train.py"), vary)
+    planning.check_decoders(("python3", "train.py"), vary[:1])
+    assert len(asked) == 1, "nobody knows its Python, or no decoder is tried"
+
+
 @pytest.mark.parametrize(
     ("vary", "of_setting", "status", "samples"),
     [

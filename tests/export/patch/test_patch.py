@@ -657,6 +657,7 @@ def test_lightning_stands_between_a_hook_and_pytorch(given: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("vary", "said"),
     [
+        ("decoder=simplejpeg", "decode JPEG files with Image.fromarray(simplejpeg.decode_jpeg("),
         ("uint8=on", "hand floats of whole numbers / 255 over as uint8"),
         ("sharing_strategy=file_system", "call torch.multiprocessing.set_sharing_strategy"),
         ("worker_threads=1", "call torch.set_num_threads(1)"),

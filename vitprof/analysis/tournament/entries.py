@@ -15,6 +15,7 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Mask
 from vitprof.analysis.tournament.epoch_samples import EpochSamples
+from vitprof.analysis.tournament.pixels import DecodedFiles
 from vitprof.config import own_script, strategies
 from vitprof.config.parts import THROTTLED
 from vitprof.recording.columns import RunSummary
@@ -56,6 +57,8 @@ class RunOutcome:
     """Which blocks other programs disturbed, (n,); empty if nobody looked: then all of them
     count."""
     epoch_samples: EpochSamples = EpochSamples()
+    decoded: DecodedFiles = DecodedFiles()
+    """The JPEG files of a trial that tries another decoder."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Entry:
     """The same as an `Effect`."""
     samples: str = ""
     """Why it is not known whether its workers give each sample once, in words; "" where it is."""
+    pixels: str = ""
+    """How the pixels of its decoder compare with those of the unchanged script; "" where it tries none."""
 
 
 def over_whole_epochs(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:

@@ -163,6 +163,7 @@ def _reasons(answer: _Answer) -> list[str]:
         *_disturbed(answer.ranked),
         *_without_starts(answer.ranked),
         *_batch_order(answer.chosen),
+        *_pixels(answer.chosen),
         *_losses(answer.chosen),
         *_samples(answer.chosen),
         *_another_batch_size(answer),
@@ -211,6 +212,10 @@ def _batch_order(chosen: LeaderboardRow) -> list[str]:
         return []
     comes = "batches come as they are made, no longer in the sampler's order"
     return [f"Note the order: {comes}, so quick samples come before slow ones"]
+
+
+def _pixels(chosen: LeaderboardRow) -> list[str]:
+    return [f"Note the pixels: {chosen.entry.pixels}"] if chosen.entry.pixels else []
 
 
 def _losses(chosen: LeaderboardRow) -> list[str]:

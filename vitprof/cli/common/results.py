@@ -224,7 +224,7 @@ def _remarks(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> lis
             remarks.append(f"{words[row.against_baseline]} the baseline")
         if row.standing in words:
             remarks.append(f"{words[row.standing]} the fastest")
-    remarks += [spoiled_words(row), row.entry.losses]
+    remarks += [spoiled_words(row), row.entry.pixels, row.entry.losses]
     if row.entry.status == "cut":
         remarks.append(row.entry.reason)
     elif row.entry.status != "done":

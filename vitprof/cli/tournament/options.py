@@ -54,6 +54,10 @@ OTHER_ORDER_HELP = (
     "allow settings that give the script's batches in another order, so its losses may differ: "
     "--vary in_order=off"
 )
+OTHER_PIXELS_HELP = (
+    "allow decoders whose pixels differ from those that your own script has now, so its losses may differ: "
+    "--vary decoder=opencv"
+)
 SLURM_HELP = "with --on slurm: an option of sbatch, such as partition=gpu or gpus-per-node=8"
 
 
@@ -95,6 +99,7 @@ Anyway = Annotated[bool, _option("Work", common.ANYWAY_HELP, "--anyway")]
 Yes = Annotated[bool, _option("Work", YES_HELP, "--yes")]
 InPlace = Annotated[bool, _option("Work", IN_PLACE_HELP, "--in-place")]
 AllowOtherOrder = Annotated[bool, _option("Tournament", OTHER_ORDER_HELP, "--allow-other-order")]
+AllowOtherPixels = Annotated[bool, _option("Tournament", OTHER_PIXELS_HELP, "--allow-other-pixels")]
 On = Annotated[str, _option("Cluster", ON_HELP, metavar="ENGINE")]
 Nodes = Annotated[
     int | None,

@@ -28,6 +28,7 @@ def script(
     ],
     vary: options.VaryOfAScript = None,
     allow_other_order: options.AllowOtherOrder = False,
+    allow_other_pixels: options.AllowOtherPixels = False,
     steps: Annotated[
         int, terminal.number("steps", bounds.RUN_BOUNDS["steps"], STEPS_HELP)
     ] = options.TRIAL_STEPS,
@@ -68,7 +69,13 @@ def script(
         seconds=time,
         baseline=UNCHANGED,
         early_stop=early_stop,
-        script=_script(command, vary, in_place=in_place, allows_other_order=allow_other_order),
+        script=_script(
+            command,
+            vary,
+            in_place=in_place,
+            allows_other_order=allow_other_order,
+            allows_other_pixels=allow_other_pixels,
+        ),
     )
     with terminal.open_store() as store:
         tournament_id = planning.create_tournament(store, spec, terminal.name_to_keep(name))
@@ -77,10 +84,16 @@ def script(
 
 
 def _script(
-    command: list[str], vary: list[str], *, in_place: bool, allows_other_order: bool
+    command: list[str],
+    vary: list[str],
+    *,
+    in_place: bool,
+    allows_other_order: bool,
+    allows_other_pixels: bool,
 ) -> OwnScript:
     kept_by = Isolation(IN_PLACE) if in_place else isolation_of(os.getcwd(), command)
     varied = tuple(read_varied(text, OF_A_SCRIPT) for text in vary)
+    planning.check_decoders(command, varied)
     kept = planning.keep_command(command)
     return OwnScript(
         kept,
@@ -91,4 +104,5 @@ def _script(
         links_out=kept_by.links_out,
         open_places=kept_by.open_places,
         allows_other_order=allows_other_order,
+        allows_other_pixels=allows_other_pixels,
     )

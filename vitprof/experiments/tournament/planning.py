@@ -29,6 +29,7 @@ from vitprof.config import (
 from vitprof.config.availability import Machine, availability
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
+from vitprof.config.script_decoders import LIBRARIES, TriedDecoder, tried_decoder
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.config.varied import NEED_WORKERS, Value, setting_words
@@ -36,7 +37,7 @@ from vitprof.datasets import catalog
 from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.experiments.headroom_runs import why_no_cold
 from vitprof.experiments.script_data import plans
-from vitprof.jobs import command, trial_folder
+from vitprof.jobs import command, script_python, trial_folder
 from vitprof.jobs.runners import Runner
 from vitprof.masking import MASKED, masked_command
 from vitprof.names import tamed_name
@@ -311,6 +312,7 @@ def start_trial(
         as_uint8=setting.as_uint8,
         sharing_strategy=setting.sharing_strategy,
         worker_threads=setting.worker_threads,
+        decoder=_decoder_of(spec, script, setting),
         stored=stored,
         remarks=setting.remarks,
         lists_changes=changes is not None,
@@ -325,6 +327,44 @@ def start_trial(
         return command.TrialRunner(trial, log, changes)
 
     return start
+
+
+def _decoder_of(
+    spec: TournamentSpec, script: own_script.OwnScript, setting: own_script.OwnSetting
+) -> TriedDecoder | None:
+    if setting.decoder is None:
+        return None
+    loader = script.loader or {}
+    return tried_decoder(
+        setting.decoder,
+        steps=spec.base.steps or 1,
+        # Where the script's batches are its own, their size is not known.
+        batch_size=int(setting.changes.get("batch_size") or loader.get("batch_size") or 1),
+        workers=int(setting.changes.get("workers", loader.get("num_workers")) or 0),
+        allows_other_pixels=script.allows_other_pixels,
+    )
+
+
+def check_decoders(
+    script_command: Sequence[str], vary: Sequence[tuple[str, tuple[Value, ...]]]
+) -> None:
+    """Raises `ConfigError` for a decoder that the script's Python does not have, as far as that can be told
+    from its command.
+    """
+    decoders = [str(value) for name, values in vary if name == "decoder" for value in values]
+    tried = {name: LIBRARIES[name] for name in decoders if name in LIBRARIES}
+    modules = [library.module for library in tried.values()]
+    python = script_python.python_of(script_command)
+    if not modules or not python:
+        return
+    missing = script_python.missing_modules(python, modules)
+    for name, library in tried.items():
+        if library.module in missing:
+            todo = (
+                f"{shlex.join([*python, '-m', 'pip', 'install', library.package])}, or leave it out"
+            )
+            why = f"the script's Python has no module {library.module}: {todo}"
+            raise ConfigError("vary", f"decoder={name}", why)
 
 
 def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[str]) -> None:

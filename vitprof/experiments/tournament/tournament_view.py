@@ -36,6 +36,7 @@ from vitprof.analysis.tournament.epoch_samples import (
     why_other_samples,
 )
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
+from vitprof.analysis.tournament.pixels import of_facts, pixels_words, together
 from vitprof.config import PARTS, accelerators, estimates
 from vitprof.config.own_script import UNCHANGED, divides_anew
 from vitprof.config.parts import THROTTLED, prepared_as
@@ -178,6 +179,7 @@ class TournamentView:
             status=status,
             reason=reason,
             n_made=sum(run.n_made for run in runs.values()),
+            pixels=pixels_words(together(outcome.decoded for outcome in outcomes)),
             **_costs(trial, newest, stored.spec),
         )
 
@@ -254,6 +256,7 @@ def ended_outcome(store: RunStore, run_id: int, number: int, status: Status) -> 
         block_others_cores=disturbance.others_cores,
         disturbed=disturbance.disturbed,
         epoch_samples=epoch_samples(steps),
+        decoded=of_facts(run.facts.get("decoded") or {}),
     )
 
 

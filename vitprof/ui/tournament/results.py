@@ -213,6 +213,8 @@ def _draw_reasons(board: leaderboard.Leaderboard) -> None:
     for row in board.rows:
         if row.spoiled:
             st.caption(escaped(f"{names[row.key]}: {leaderboard.spoiled_words(row)}."))
+        if row.entry.pixels:
+            st.caption(escaped(f"{names[row.key]}: {row.entry.pixels}."))
         if row.entry.losses:
             st.caption(f":material/warning: {escaped(f'{names[row.key]}: {row.entry.losses}.')}")
     explained = [row for row in board.rows if row.entry.reason]
