@@ -454,6 +454,18 @@ DECODED = {"made_s": 4.0, "cpu_s": 4.0, "opened": 1600.0, "batches": 100}
             {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0},
             "batches of few large tensors",
         ),
+        (
+            2,
+            {"making": WORK, "handed_over": {"tensors": 2, "bytes": 576}},
+            {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0},
+            "larger batches",
+        ),
+        (
+            2,
+            {"making": WORK, "handed_over": {"tensors": 2, "bytes": 50 << 20}},
+            {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0},
+            "batches of few large tensors",
+        ),
     ],
 )
 def test_an_own_script_is_first_advised_what_helps_its_loader(

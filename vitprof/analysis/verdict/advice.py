@@ -275,6 +275,9 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
     """Yields advice to do less of what takes longest, which names the heaviest transform if it is
     known.
     """
+    if cause == "hand_over":
+        yield _lighter_batches(s)
+        return
     making = s.facts.get("making")
     most = heaviest(transform_times(s.facts))
     watched = s.facts.get("watched") or {}
@@ -305,6 +308,20 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
         yield Advice({}, words, f"Most of the work on a batch is {work}.")
 
 
+def _lighter_batches(s: advice_rules.Situation) -> Advice:
+    """Returns the advice against batches that are made, and cross slowly from the workers."""
+    of_batch = s.facts.get("handed_over") or {}
+    tensors = int(of_batch.get("tensors") or FEW_TENSORS + 1)
+    if tensors <= FEW_TENSORS and of_batch["bytes"] < SMALL_BYTES:
+        reason = "Each takes about as long to cross from its worker, however small it is."
+        return Advice({}, "larger batches", reason)
+    reason = "Most of the wait is for batches that are made, on their way from a worker."
+    return Advice({}, "batches of few large tensors, converted on the device", reason)
+
+
+FEW_TENSORS = 4
+SMALL_BYTES = 1 << 20
+"""Up to so many tensors, and fewer bytes in all of them, a batch cannot cross much faster."""
 SPARE = 1.25
 """How much faster than the device workers should be together: each makes its batches unevenly."""
 MOST_FOR_WAITS = 16
@@ -322,10 +339,6 @@ FETCHING_A_STREAM = f"fetching {WHAT_IS_WAITED_FOR} ahead, in larger parts or by
 """For an IterableDataset: nobody asks it for several samples."""
 COLLATE = "a collate function that fills one tensor"
 LIGHTER = {
-    "hand_over": (
-        "batches of few large tensors, converted on the device",
-        "handing it over between processes",
-    ),
     "read": ("less work in the dataset for each sample", "done in the dataset"),
     "files": (
         "a faster decoder, smaller files, or samples kept decoded in one memory-mapped file",
