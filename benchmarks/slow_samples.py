@@ -11,10 +11,6 @@ run, and by the script's own clock. A folder that was made before is used again.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +18,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests import ROOT
+from benchmarks.script_run import watch_script
 from vitprof.analysis.timing.slow_samples import SlowSamples, slow_samples
-from vitprof.store import RunStore
 
 N_IMAGES = 5_000
 N_SLOW = 20
@@ -68,32 +63,11 @@ class Watched:
 
 def watch(images: Path, workers: int) -> Watched:
     """Runs the script once below `vitprof watch`."""
+    arguments = ["-m", "benchmarks.slow_samples_script", str(images), str(workers)]
     with tempfile.TemporaryDirectory() as folder:
-        database = f"sqlite:///{folder}/runs.sqlite"
-        own = {"PYTHONPATH": str(ROOT), "VITPROF_HOME": folder, "VITPROF_DB": database}
-        # The model is tiny: the threads of PyTorch would wait for each other, busily.
-        own["OMP_NUM_THREADS"] = "1"
-        told = Path(folder) / "run.json"
-        command = [sys.executable, "-m", "vitprof", "watch", "--json", str(told), "--"]
-        command += [sys.executable, "-m", "benchmarks.slow_samples_script"]
-        done = subprocess.run(
-            [*command, str(images), str(workers)],
-            cwd=ROOT,
-            env={**os.environ, **own},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(f"the script failed:\n{done.stderr}")
-        run = json.loads(told.read_text())
-        store = RunStore(database)
-        try:
-            steps = store.steps(store.runs()[0].id)
-        finally:
-            store.close()
-    (took_s,) = [float(line) for line in done.stdout.splitlines() if line[:1].isdigit()][:1]
-    return Watched(took_s, slow_samples(run["facts"], run["environment"], steps))
+        left = watch_script(arguments, Path(folder))
+    (took_s,) = [float(line) for line in left.printed.splitlines() if line[:1].isdigit()][:1]
+    return Watched(took_s, slow_samples(left.run.facts, left.run.environment, left.steps))
 
 
 def row(workers: int, with_slow: Watched, without: Watched) -> str:

@@ -18,10 +18,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.script_run import watch_script
 from benchmarks.stall_script import KINDS, late_steps
-from tests import ROOT
 from vitprof.analysis.timing.late_batches import Cause, Cluster, clustered
-from vitprof.store import RunStore
 
 RIGHT: dict[str, tuple[Cause, ...]] = {
     "sleep": (Cause.SLEEP,),
@@ -74,26 +73,11 @@ def watch(kinds: Sequence[str], workers: int) -> dict[str, Cluster]:
     """Runs these kinds once; returns what is told of each that was looked at. Ends the program with the
     script's errors where it fails."""
     with tempfile.TemporaryDirectory() as folder:
-        database = f"sqlite:///{folder}/runs.sqlite"
-        own = {"PYTHONPATH": str(ROOT), "VITPROF_HOME": folder, "VITPROF_DB": database}
-        own["OMP_NUM_THREADS"] = "1"
-        command = [sys.executable, "-m", "vitprof", "watch", "--quiet", "--", sys.executable]
-        command += ["-m", "benchmarks.stall_script", ",".join(kinds), folder, str(workers)]
+        arguments = ["-m", "benchmarks.stall_script", ",".join(kinds), folder, str(workers)]
         is_crowded = "crowd" in kinds
         crowd = others(Path(folder) / "crowded") if is_crowded else contextlib.nullcontext()
         with crowd:
-            done = subprocess.run(
-                command,
-                cwd=ROOT,
-                env={**os.environ, **own},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        if done.returncode:
-            raise SystemExit(f"the script failed:\n{done.stderr}")
-        with contextlib.closing(RunStore(database)) as store:
-            (run,) = store.runs()
+            run = watch_script(arguments, Path(folder)).run
     fact = run.facts.get("late_batches", {})
     if "not_seen" in fact:
         raise SystemExit(fact["not_seen"])

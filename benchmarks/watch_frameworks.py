@@ -12,12 +12,8 @@ out.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +21,8 @@ from statistics import median
 
 import numpy as np
 
-from tests import ROOT
+from benchmarks.script_run import watch_script
 from tests.watch.recipes import BY_HAND, FRAMEWORKS, N_STEPS, SKIPPED
-from vitprof.store import RunStore
 
 MOST_POINTS = 2.0
 SCRIPT = """
@@ -71,25 +66,10 @@ def watch(name: str) -> Watched:
         script = SCRIPT.format(told=str(told), function=function)
         if name == "ray":
             script = IN_RAY.format(folder=folder)
-        database = f"sqlite:///{folder}/runs.sqlite"
-        own = {"PYTHONPATH": str(ROOT), "VITPROF_HOME": folder, "VITPROF_DB": database}
-        # The models are tiny: the threads of PyTorch would wait for each other, busily.
-        own["OMP_NUM_THREADS"] = "1"
-        command = [sys.executable, "-m", "vitprof", "watch", "--quiet", "--"]
-        done = subprocess.run(
-            [*command, sys.executable, "-c", script],
-            cwd=ROOT,
-            env={**os.environ, **own},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(f"{name} failed:\n{done.stderr}")
+        left = watch_script(["-c", script], Path(folder))
         truth = json.loads(told.read_text(encoding="utf-8"))
-        with contextlib.closing(RunStore(database)) as store:
-            (run,) = store.runs()
-            steps = store.steps(run.id)
+    run = left.run
+    steps = left.steps
     # As the timer counts: neither the first steps, nor the one that begins the second epoch.
     counted = (steps["step"] >= SKIPPED) & (steps["step"] != N_STEPS // 2)
     waited_s = float(np.nansum(steps["data_wait_s"][counted]))

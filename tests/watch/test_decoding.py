@@ -1,5 +1,6 @@
 """JPEG files decoded by another library in place of Pillow: the same image for the script, or Pillow's as ever."""
 
+import dataclasses
 import io
 import json
 import os
@@ -15,8 +16,9 @@ from PIL import Image, JpegImagePlugin
 
 from tests.watch.decoded_script import write_files
 from tests.watch.watching import Host
+from vitprof.recording.decoded_files import DecodedFiles
 from vitprof.watch import decoding
-from vitprof.watch.decoding import Decoding
+from vitprof.watch.decoding import Decoding, Files
 
 ROTATED = Image.Exif()
 ROTATED[0x0112] = 6
@@ -32,6 +34,10 @@ def encoded(mode: str = "RGB", **how: Any) -> bytes:
     file = io.BytesIO()
     picture(mode).save(file, "JPEG", **({"quality": 90, "exif": ROTATED} | how))
     return file.getvalue()
+
+
+def test_what_a_process_reports_is_what_a_recording_has() -> None:
+    assert dataclasses.asdict(Files()) == dataclasses.asdict(DecodedFiles())
 
 
 class Tried:

@@ -95,9 +95,8 @@ def standard_streams() -> str:
     moment gets the lowest one that is free.
     """
     stay_open = set("012")
-    for _ in range(20):
+    for _ in range(2_000):
         stay_open = {number for number in stay_open if os.path.exists(f"/proc/self/fd/{number}")}
-        time.sleep(0.01)
     return " ".join(sorted(stay_open))
 
 

@@ -34,6 +34,7 @@ from vitprof.jobs.ways_out import ways_out
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
 from vitprof.program import why_not_started
+from vitprof.recording.decoded_files import DecodedFiles
 from vitprof.store.chunks import n_rows
 
 STARTUP = Path(__file__).parents[1] / "watch" / "startup"
@@ -395,6 +396,8 @@ class TrialRunner(CommandRunner):
         """Steps so far."""
         self._wrong = ""
         """Why the setting was not applied; "" where it was, or that is not known yet."""
+        self._checked_bytes = 0
+        """Size of the processes' reports as pixels were checked last."""
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
         looked_at = None
@@ -494,7 +497,7 @@ class TrialRunner(CommandRunner):
             return f"the script sets {', '.join(differ)} itself after it has made its loader"
         return ""
 
-    def _decoded(self) -> pixels.DecodedFiles:
+    def _decoded(self) -> DecodedFiles:
         return pixels.of_reports(text for about, text in self._lines() if about == "pixels")
 
     def _check_pixels(self) -> None:
@@ -502,6 +505,12 @@ class TrialRunner(CommandRunner):
         decoder = self._trial.decoder
         if decoder is None or decoder.allows_other_pixels or self._wrong:
             return
+        n_bytes = 0
+        with contextlib.suppress(OSError):
+            n_bytes = self._reports.stat().st_size
+        if n_bytes == self._checked_bytes:
+            return
+        self._checked_bytes = n_bytes
         self._wrong = pixels.why_refused(decoder.name, self._decoded())
         if self._wrong:
             self._signal(signal.SIGTERM)

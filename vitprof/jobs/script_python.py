@@ -17,7 +17,7 @@ print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name
 
 
 def python_of(command: Sequence[str]) -> list[str]:
-    """Returns the command of the Python that runs a script; empty where it cannot be told.
+    """Returns the command of the Python that runs a script; empty where that is not known.
 
     It is the program itself (`python train.py`), or the one that the first line of a program names (`torchrun`,
     `accelerate`).
@@ -38,8 +38,9 @@ def python_of(command: Sequence[str]) -> list[str]:
     interpreter = first[2:].split()
     if interpreter and os.path.basename(interpreter[0]) == "env":
         del interpreter[0]
-    named = interpreter[:1]
-    return named if named and IS_PYTHON.fullmatch(os.path.basename(named[0])) else []
+    if not interpreter or not IS_PYTHON.fullmatch(os.path.basename(interpreter[0])):
+        return []
+    return [interpreter[0]]
 
 
 def missing_modules(python: Sequence[str], modules: Sequence[str]) -> frozenset[str]:

@@ -13,7 +13,9 @@ from vitprof.analysis.arrays import Floats, Interval, Series
 from vitprof.analysis.compare import comparison, differences, guard
 from vitprof.analysis.timing import (
     loading,
+    periods,
     slow_samples,
+    slow_workers,
     steady,
     summary,
     timeline,
@@ -101,6 +103,20 @@ def loading_of(run_id: int) -> loading.Loading:
 def slow_samples_of(run_id: int) -> slow_samples.SlowSamples | None:
     run = store().run(run_id)
     return slow_samples.slow_samples(run.facts, run.environment, all_columns(run_id))
+
+
+@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
+def slow_worker_of(run_id: int) -> slow_workers.SlowWorker | None:
+    run = store().run(run_id)
+    steps = all_columns(run_id)
+    facts = {**run.facts, **run.environment}
+    return slow_workers.slow_worker(steps, steady.steady_state(steps), facts)
+
+
+@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
+def slow_batches_of(run_id: int) -> periods.SlowBatches | None:
+    steps = all_columns(run_id)
+    return periods.slow_batches(steps, steady.steady_state(steps))
 
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)

@@ -109,25 +109,17 @@ class _StaysError(Exception):
 
 
 @dataclass
-class Report:
-    """What became of the JPEG files of a process so far."""
+class Files:
+    """What became of the JPEG files of a process so far: `recording.DecodedFiles`, which the script's side
+    does not import.
+    """
 
-    pid: int
-    who: str
-    """Which of the job's processes it is: its rank, and its number as a worker. A worker that is started for the
-    next epoch has the same."""
     decoded: int = 0
-    """Files that the library has decoded."""
     stayed: int = 0
-    """Files that stayed with Pillow."""
     why: str = ""
-    """Why the first of them did."""
     compared: int = 0
-    """Files that were decoded both ways."""
     differ: int = 0
-    """Files among them with other pixels."""
     largest: int = 0
-    """The largest difference of a pixel, of 255."""
 
 
 class Decoding:
@@ -138,20 +130,25 @@ class Decoding:
         name: str,
         package: str,
         first: int,
-        tell: Callable[[str], None],
-        told: Callable[[], Iterable[str]],
+        send: Callable[[str], None],
+        sent: Callable[[], Iterable[str]],
     ) -> None:
         """`name`: one of `OPEN`; `package`: what to install for it. `first`: files of each process that are
-        compared before all others. `tell` takes a report, `told` returns those of all processes.
+        compared before all others. `send` takes a report, `sent` returns those of all processes.
         """
         self._name = name
         self._package = package
         self._first = first
-        self._tell = tell
-        self._told = told
+        self._send = send
+        self._sent = sent
         self._remaining = 0
         """Files that are yet to be compared before all others."""
-        self._report = Report(0, "")
+        self._pid = 0
+        self._who = ""
+        """Which of the job's processes it is: its rank, and its number as a worker. A worker that is
+        started for the next epoch has the same."""
+        self._files = Files()
+        """Those of this process so far."""
 
     def load(self, image: Any, by_pillow: Callable[[Any], Any]) -> None:
         """Gives a JPEG image that is not loaded yet its pixels by the library, where that can be.
@@ -159,15 +156,14 @@ class Decoding:
         `by_pillow`: loads it as ever, and raises what the script is used to.
         """
         try:
-            if self._report.pid != os.getpid():
+            if self._pid != os.getpid():
                 self._begin()
             made, position = self._decoded(image)
         except Exception as error:  # Pillow decodes it, or says what is wrong with it
             self._note_stayed(error)
             return
-        report = self._report
-        report.decoded += 1
-        if self._remaining or report.decoded % SPARSELY == 0:
+        self._files.decoded += 1
+        if self._remaining or self._files.decoded % SPARSELY == 0:
             self._remaining = max(0, self._remaining - 1)
             by_pillow(image)
             # What was not compared is not counted, and the script goes on.
@@ -177,14 +173,15 @@ class Decoding:
             image.im = made.im
             return
         _finish(image, made.im, position)
-        self._say_sometimes(report.decoded)
+        self._report_sometimes(self._files.decoded)
 
     def _begin(self) -> None:
         """Begins to count, in a process that was forked, too."""
-        who = _who()
-        self._report = Report(os.getpid(), who)
+        self._pid = os.getpid()
+        self._who = _who()
+        self._files = Files()
         # Not in workers of a later epoch: that would be in the time of its first steps.
-        is_first = all(json.loads(text)["who"] != who for text in self._told())
+        is_first = all(json.loads(text)["who"] != self._who for text in self._sent())
         self._remaining = self._first if is_first else 0
 
     def _decoded(self, image: Any) -> tuple[Any, int]:
@@ -210,30 +207,30 @@ class Decoding:
     def _compare(self, image: Any, made: Any) -> None:
         import numpy as np
 
-        report = self._report
+        files = self._files
         one = np.asarray(image)
         other = np.asarray(made)
-        report.compared += 1
+        files.compared += 1
         if not np.array_equal(one, other):
             difference = np.maximum(one, other) - np.minimum(one, other)
-            report.differ += 1
-            report.largest = max(report.largest, int(difference.max()))
-        self._say()
+            files.differ += 1
+            files.largest = max(files.largest, int(difference.max()))
+        self._report()
 
     def _note_stayed(self, error: Exception) -> None:
-        report = self._report
-        report.stayed += 1
-        if not report.why:
-            report.why = str(error).partition("\n")[0] or type(error).__name__
-        self._say_sometimes(report.stayed)
+        files = self._files
+        files.stayed += 1
+        if not files.why:
+            files.why = str(error).partition("\n")[0] or type(error).__name__
+        self._report_sometimes(files.stayed)
 
-    def _say_sometimes(self, count: int) -> None:
-        """Reports at 1, 2, 4, 8 and so on: what is told last is more than the half."""
+    def _report_sometimes(self, count: int) -> None:
+        """Reports at 1, 2, 4, 8 and so on: what was reported last is more than the half."""
         if count.bit_count() == 1:
-            self._say()
+            self._report()
 
-    def _say(self) -> None:
-        self._tell(json.dumps(asdict(self._report)))
+    def _report(self) -> None:
+        self._send(json.dumps({"pid": self._pid, "who": self._who, **asdict(self._files)}))
 
 
 def _who() -> str:
@@ -255,7 +252,9 @@ def _check_plain(image: Any) -> None:
     if image.info.get("adobe_transform", 1) != 1:
         raise _StaysError("its colours are not YCbCr")
     (tile,) = image.tile
-    is_whole = tuple(tile[:3]) == ("jpeg", (0, 0, *image.size), 0) and tile[3] == ("RGB", "")
+    codec, extents, offset, arguments = tile
+    is_at_once = (codec, extents, offset) == ("jpeg", (0, 0, *image.size), 0)
+    is_whole = is_at_once and arguments == ("RGB", "")
     # In a Pillow before 11 the pixels are the attribute "im".
     is_made = vars(image).get("_im", vars(image).get("im")) is not None
     if not is_whole or is_made:
@@ -333,13 +332,13 @@ def _finish(image: Any, core: Any, position: int) -> None:
 
 
 def decode_by(
-    given: Mapping[str, Any], tell: Callable[[str], None], told: Callable[[], Iterable[str]]
+    given: Mapping[str, Any], send: Callable[[str], None], sent: Callable[[], Iterable[str]]
 ) -> None:
     """Patches Pillow, once it is used, to have JPEG files decoded by another library.
 
-    `given`: "name", "package" and "first"; these and `tell`, `told` as of `Decoding`.
+    `given`: "name", "package" and "first"; these and `send`, `sent` as of `Decoding`.
     """
-    decoding = Decoding(given["name"], given["package"], given["first"], tell, told)
+    decoding = Decoding(given["name"], given["package"], given["first"], send, sent)
 
     def patch(plugin: ModuleType) -> None:
         put_in(plugin.JpegImageFile, decoding)

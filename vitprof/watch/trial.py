@@ -87,8 +87,8 @@ def override_arguments(dataloader: ModuleType) -> None:
         set_up(dataloader)
         when_imported(STATEFUL, set_up)
     if wanted.get("decoder"):
-        tell = functools.partial(emit, "pixels")
-        decoding.decode_by(wanted["decoder"], tell, functools.partial(emitted, "pixels"))
+        send = functools.partial(emit, "pixels")
+        decoding.decode_by(wanted["decoder"], send, functools.partial(emitted, "pixels"))
 
 
 def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:

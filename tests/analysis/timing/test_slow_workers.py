@@ -143,7 +143,7 @@ def test_it_says_which_and_by_how_much() -> None:
 def test_where_the_order_is_not_random_it_may_be_its_samples(sampler: str | None) -> None:
     worker = found(uneven(), {"watched": {"sampler": sampler}})
     assert worker is not None
-    assert "Whether it is the worker or its samples cannot be told" in worker.sentence
+    assert "Whether it is the worker or its samples is not known" in worker.sentence
 
 
 def test_a_worker_that_was_given_the_slow_samples_is_not_slow() -> None:

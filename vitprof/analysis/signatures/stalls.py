@@ -38,8 +38,6 @@ def worker_period(trace: Trace) -> Signature | None:
     usable = trace.steady & np.isfinite(wait)
     if workers < 2 or usable.sum() < max(MIN_STEPS, MIN_PERIODS * workers):
         return None
-    if slow_worker(trace) is not None:
-        return None
     clipped = np.minimum(wait, np.percentile(wait[usable], 95))  # one long stall must not decide
     epoch = trace.steps["epoch"]
     at = {lag: _correlation(clipped, usable, epoch, lag) for lag in range(1, 2 * workers)}
@@ -57,6 +55,9 @@ def worker_period(trace: Trace) -> Signature | None:
     cost = (stall_s - others_s) / workers
     # "not at least": a cost that is not known is none, here and below
     if not cost >= MIN_COST_FRAC * trace.step_s:
+        return None
+    # last: it replays the loader's queue
+    if slow_worker(trace) is not None:
         return None
     sentence = (
         f"Every {ordinal(workers)} batch stalls: {seconds(stall_s)} of waiting against "

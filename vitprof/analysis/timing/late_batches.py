@@ -365,9 +365,9 @@ def _of_reading(maker: ProcessSeen, machine: MachineSeen | None) -> Told | None:
     in_kernel = maker.get("own_system_frac")
     if in_kernel is None or used + queued > MOSTLY or used - in_kernel + queued > 1 - MOSTLY:
         return None
-    told = _of_waiting(maker, machine)
-    if told.cause is Cause.FILE:
-        return told
+    waiting = _of_waiting(maker, machine)
+    if waiting.cause is Cause.FILE:
+        return waiting
     # A drive answers so fast that hardly any look meets the wait.
     reads = (maker["read_bytes"] or 0.0) >= READS_BYTES_PER_S * maker["seconds"]
     if reads and maker["looks"] >= ENOUGH and set(maker["doing"]) <= {"running", "drive", "page"}:

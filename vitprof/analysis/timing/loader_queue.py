@@ -6,6 +6,7 @@ it, and batches are handed out in order. Other causes of a wait, such as workers
 cores, are as they were.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -163,7 +164,7 @@ def _idle(
     idle_s = np.zeros(n)
     if not ahead:
         return idle_s
-    for first, end in zip(starts.tolist(), [*starts[1:].tolist(), n], strict=True):
+    for first, end in itertools.pairwise([*starts.tolist(), n]):
         before: dict[int, int] = {}
         for at in range(first, end):
             made_before = before.get(int(worker[at]))

@@ -89,7 +89,7 @@ class SlowWorker:
             )
         else:
             why = (
-                "Whether it is the worker or its samples cannot be told, as the order of samples is not known to be "
+                "Whether it is the worker or its samples is not known, as the order of samples may not be "
                 "random: look for a program that shares its core, or samples that only it gets."
             )
         return f"The samples of worker {self.worker} take {took} ({between}). {why}"

@@ -15,10 +15,10 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Mask
 from vitprof.analysis.tournament.epoch_samples import EpochSamples
-from vitprof.analysis.tournament.pixels import DecodedFiles
 from vitprof.config import own_script, strategies
 from vitprof.config.parts import THROTTLED
 from vitprof.recording.columns import RunSummary
+from vitprof.recording.decoded_files import DecodedFiles
 
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
 OUT_OF_THE_RACE: tuple[Status, ...] = ("failed", "refused")
@@ -57,7 +57,7 @@ class RunOutcome:
     """Which blocks other programs disturbed, (n,); empty if nobody looked: then all of them
     count."""
     epoch_samples: EpochSamples = EpochSamples()
-    decoded: DecodedFiles = DecodedFiles()
+    decoded: DecodedFiles = field(default_factory=DecodedFiles)
     """The JPEG files of a trial that tries another decoder."""
 
 

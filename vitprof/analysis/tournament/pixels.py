@@ -2,35 +2,17 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from vitprof import formats
-
-
-@dataclass(frozen=True)
-class DecodedFiles:
-    """What became of the JPEG files of a trial, or of several."""
-
-    decoded: int = 0
-    """Files that the library decoded, at least."""
-    stayed: int = 0
-    """Files that stayed with Pillow, at least."""
-    why: str = ""
-    """Why the first of them did."""
-    compared: int = 0
-    """Files that were decoded both ways."""
-    differ: int = 0
-    """Files among them with other pixels."""
-    largest: int = 0
-    """The largest difference of a pixel, of 255."""
-
+from vitprof.recording.decoded_files import DecodedFiles
 
 NAMES = tuple(field.name for field in fields(DecodedFiles))
 
 
 def of_reports(lines: Iterable[str]) -> DecodedFiles:
-    """Returns what the processes of a trial have reported (`watch.decoding.Report`): the last of each counts."""
+    """Returns what the processes of a trial have reported (`watch.decoding.Decoding`): the last of each counts."""
     last: dict[int, DecodedFiles] = {}
     for line in lines:
         report = json.loads(line)

@@ -348,8 +348,8 @@ def _decoder_of(
 def check_decoders(
     script_command: Sequence[str], vary: Sequence[tuple[str, tuple[Value, ...]]]
 ) -> None:
-    """Raises `ConfigError` for a decoder that the script's Python does not have, as far as that can be told
-    from its command.
+    """Raises `ConfigError` for a decoder that the script's Python does not have, where its command says
+    which Python that is.
     """
     decoders = [str(value) for name, values in vary if name == "decoder" for value in values]
     tried = {name: LIBRARIES[name] for name in decoders if name in LIBRARIES}

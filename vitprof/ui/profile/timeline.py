@@ -380,14 +380,14 @@ def draw_loading(run: store.StoredRun) -> None:
             "Workers", anchor=False, help="Processes of the DataLoader, over the steady state."
         )
         tables.draw(WORKER_COLUMNS, [(w,) for w in workers], key="workers")
-        _draw_slow_worker(slow_workers.slow_worker(steps, keep, {**run.facts, **run.environment}))
+        _draw_slow_worker(findings.slow_worker_of(run.id))
     draw_hand_over(run)
     _draw_late_batches(late_batches.late_batches(run.facts))
     _draw_causal(causal_profile(run.facts, run.environment))
     uneven = findings.slow_samples_of(run.id)
     _draw_slow_samples(uneven)
     if uneven is None or uneven.period is None:
-        _draw_slow_batches(periods.slow_batches(steps, keep))
+        _draw_slow_batches(findings.slow_batches_of(run.id))
     at = timeline.typical_step(steps, keep)
     if at is not None:
         st.header("A typical batch", anchor=False, help=TYPICAL_HELP)

@@ -19,7 +19,7 @@ from vitprof.watch.time_sketch import SLOW, median_within_s, middle_s, quantile_
 MOST_LISTED = 50
 """Samples that a run lists: those that took longest in all."""
 MOST_INDICES = 500
-"""Slow samples of which the index is told: whether every k-th is slow shows in few."""
+"""Slow samples whose index is kept: whether every k-th is slow shows in few."""
 MOST_KEPT = 2_000
 """Samples that are kept meanwhile: a set may have any number of slow ones."""
 MOST_TIMES = 16
