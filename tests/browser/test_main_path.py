@@ -30,8 +30,7 @@ ENDED = """(strategy) => document.querySelector('h1')?.innerText.startsWith(stra
     && document.querySelector('.stApp').dataset.testScriptState === 'notRunning'
     && !document.querySelector('[data-stale=true]')
     && [...document.querySelectorAll('p')].some((text) => /^Done in /.test(text.innerText))
-    && [...document.querySelectorAll('[data-testid=stMetric]')]
-        .filter((tile) => tile.innerText.startsWith('Device idle')).length === 1"""
+    && document.querySelectorAll('.vitprof-answer').length === 1"""
 """The page shows a run of this strategy that has ended, and nothing more of a run before or of the live page.
 
 While the page is drawn its title may be the new run's and the rest still of the one before, not yet marked as stale."""
@@ -56,12 +55,10 @@ Each step has a gap before it: steps without are painted as one."""
 
 
 def expect_idle_share(page: Any, share: float) -> None:
-    """Waits until the tile shows this idle share."""
-    shown = """(share) => [...document.querySelectorAll('[data-testid=stMetric]')]
-        .filter((tile) => tile.innerText.startsWith('Device idle'))
-        .some((tile) => Math.abs(
-            parseFloat(tile.querySelector('[data-testid=stMetricValue]').innerText) / 100 - share
-        ) < 0.006)"""
+    """Waits until the answer card shows this idle share."""
+    shown = """(share) => [...document.querySelectorAll('.vitprof-answer b')]
+        .filter((cell) => cell.innerText.endsWith(' idle'))
+        .some((cell) => Math.abs(parseFloat(cell.innerText) / 100 - share) < 0.006)"""
     page.wait_for_function(shown, arg=share)
 
 
@@ -230,7 +227,9 @@ def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
     page.goto(f"{dashboard}?steps=60&batch_size=128&threads=1&evaluate=false&device=simulated:4,0")
     page.locator(".st-key-run-button button:visible").click()
     page.get_by_text(DONE).wait_for(timeout=RUN_LIMIT_MS)
-    page.locator(".st-key-verdict").get_by_text(re.compile("bound$|^Inconclusive$")).wait_for()
+    page.locator(".st-key-verdict").get_by_text(
+        re.compile("bound\\.$|^Inconclusive\\.$")
+    ).wait_for()
     page.wait_for_function(ON_SCREEN)  # when what the live page showed above it is gone
     page.locator(".st-key-device-time .js-plotly-plot .main-svg").first.wait_for()
 
@@ -256,7 +255,9 @@ def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
 
     page.set_viewport_size({"width": 390, "height": 844})
     page.reload()
-    page.locator(".st-key-verdict").get_by_text(re.compile("bound$|^Inconclusive$")).wait_for()
+    page.locator(".st-key-verdict").get_by_text(
+        re.compile("bound\\.$|^Inconclusive\\.$")
+    ).wait_for()
     page.get_by_role("button", name="Measure headroom again").wait_for()
     for tab, chart in WIDEST.items():
         page.get_by_role("tab", name=tab).click()

@@ -1,5 +1,6 @@
 """What the tests of pages share: runs made by hand, and the app under test."""
 
+import html
 import json
 import re
 import zlib
@@ -152,6 +153,9 @@ def captions(at: AppTest) -> str:
     return read(" ".join(caption.value for caption in at.caption))
 
 
+MARKUP = re.compile("<(style|script)>.*?</(style|script)>|<[^>]*>", re.DOTALL)
+
+
 def said(at: AppTest) -> str:
     """All text of the page, as a person reads it."""
     shown = [
@@ -164,7 +168,10 @@ def said(at: AppTest) -> str:
         *at.warning,
         *at.error,
     ]
-    return read("\n".join(element.value for element in [*shown, *at.success]))
+    texts = [element.value for element in [*shown, *at.success]]
+    parts = [html.unescape(MARKUP.sub("\n", element.proto.body)) for element in at.get("html")]
+    texts += [part.strip() for part in parts if part.strip()]
+    return read("\n".join(texts))
 
 
 def charts(at: AppTest) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from vitprof.store import RunRow, RunStore
 from vitprof.store.database import runs as runs_table
 from vitprof.ui import history
 from vitprof.ui.notifications import TO_SAY
-from vitprof.ui.profile.page import LOOKS
+from vitprof.ui.profile.verdict_card import LOOKS
 
 
 @pytest.fixture

@@ -24,8 +24,9 @@ from vitprof.analysis.timing import (
 )
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.verdict import headroom, verdict
+from vitprof.analysis.verdict.answer import Proof
 from vitprof.config.availability import can_run
-from vitprof.experiments import headroom_runs
+from vitprof.experiments import answers, headroom_runs
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Verdict
 from vitprof.store import StoredRun
@@ -166,6 +167,14 @@ def _judge(run_id: int, key: int, _measured: headroom.Headroom | None) -> Verdic
         headroom=_measured,
         possible=lambda config: can_run(config, machine=this_machine),
     )
+
+
+def proofs_of(run: StoredRun, found: Verdict, view: answers.View) -> tuple[Proof, ...]:
+    """Returns what tournaments have shown of fixes for a run with the verdict `found`.
+
+    Not cached: a tournament may go on. `view` keeps what it has read of each.
+    """
+    return answers.proofs_of(store(), run, found, view)
 
 
 COMPARED_KEPT = 200

@@ -21,7 +21,6 @@ from vitprof.config.resolve import resolve, run_name
 from vitprof.recording.verdict import (
     Advice,
     Gain,
-    LateRanks,
     NoVerdict,
     NoVerdictReason,
     OtherPrograms,
@@ -106,7 +105,7 @@ def test_a_reason_is_told_in_short_sentences(reason: NoVerdictReason) -> None:
         simulated=False,
     )
     text = render(verdict)
-    assert text.chips == ()
+    assert text.details == ()
     assert text.whole.endswith(".")
     for said in re.split(r"\. (?=[A-Z0-9])", text.whole):
         assert len(said.split()) <= 20, said
@@ -131,11 +130,7 @@ def test_a_verdict_of_an_older_version_is_told_as_it_was_then() -> None:
     text = render(verdict)
     assert text.headline == "Input-bound"
     assert text.sentences == ("The GPU is idle 80% of the time; try 4 workers.",)
-    assert [chip.words for chip in text.chips] == [
-        "idle for data 80%",
-        "cause: decoding",
-        "about 5.00x with free data",
-    ]
+    assert text.details == ()
 
 
 CPU_JOB = Verdict(
@@ -162,30 +157,10 @@ def test_what_is_shown_follows_from_the_fields_alone() -> None:
         "fast: loading and training share the CPU. That holds while other programs run: they slow "
         "loading and training alike."
     )
-    assert text.chips[-1].words == "about 2.00x with free data while other programs run"
+    assert text.details == text.sentences[2:], "what the four answers do not say"
     assert text.brief.endswith("(40-60%, 60 steps).")
     # the sentence of the record is for readers of the file; nothing here reads it
     assert render(dataclasses.replace(CPU_JOB, sentence="Something else.")) == text
-    copies = dataclasses.replace(CPU_JOB, copies_included=True, other_programs=None)
-    assert render(copies).chips[0].words == "idle for data and copies 50%"
-    assert render(copies).chips[-1].words == "about 2.00x with free data"
-
-
-@pytest.mark.parametrize(
-    ("ranks", "words"),
-    [
-        ((1,), "rank 1 holds up the others 30%"),
-        ((1, 3), "ranks 1, 3 hold up the others 30%"),
-        ((), "the last rank, another one each time, holds up the others 30%"),
-    ],
-)
-def test_ranks_that_hold_up_the_others_are_a_figure_of_any_verdict(
-    ranks: tuple[int, ...], words: str
-) -> None:
-    late = LateRanks(ranks, "compute", 0.3, 0.25, 0.35)
-    verdict = dataclasses.replace(CPU_JOB, kind="not input-bound", n_ranks=4, late_ranks=late)
-    assert render(verdict).chips[-1].words == words
-    assert Verdict.from_dict(verdict.to_dict()).late_ranks == late
 
 
 def test_loaders_of_one_class_are_told_apart() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from tests.ui.dashboard import add_run, app, charts, click, said
 from vitprof.analysis.verdict.advice import apply
+from vitprof.experiments import answers
 from vitprof.experiments.tournament import planning, tournament_view
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.store import RunStore, role_of
 from vitprof.store.tournaments import TournamentStatus, claim, list_tournaments, set_status
-from vitprof.ui.profile import proof
 from vitprof.ui.profile.proof import NEXT
 
 DEVICE = "simulated:5,0"
@@ -26,7 +26,7 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
     )
     run_id = add_run(store, device=DEVICE)
     at = app(run=str(run_id))
-    assert [b.proto.type for b in at.button if b.label == "Prove the gain"][:2] == [
+    assert [b.proto.type for b in at.button if b.label == "Prove it"][:2] == [
         "primary",
         "secondary",
     ]
@@ -40,8 +40,8 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
         planning.PROOF_S,
         False,
     )
-    assert "**Proving the gain:** the two jobs run in turns." in said(at)
-    assert all(b.disabled for b in at.button if b.label == "Prove the gain"), "one at a time"
+    assert "**Proving the gain:** the two jobs run alternately." in said(at)
+    assert all(b.disabled for b in at.button if b.label == "Prove it"), "one at a time"
     set_status(store, made.id, "stopped", owner=None)
     other = add_run(store, device=DEVICE, seed=8)
     at = app(run=str(other))
@@ -90,22 +90,26 @@ def test_its_answer_in_words(
     set_status(store, number, status)
     with patch.object(tournament_view, "others_of", return_value=1.4):
         at = app(run=str(run_id))
-    assert ("other programs (at least 1.40 cores, this" in said(at)) is (status == "done")
-    assert words in said(at), [w for w in said(at).splitlines() if "turns" in w]
+    assert ("other programs used at least 1.40 cores (this" in said(at)) is (status == "done")
+    assert words in said(at), [w for w in said(at).splitlines() if "memory" in w]
     assert ("use-advice-0" in [b.key for b in at.button]) == ("No gain" not in words)
     assert "proof-bars-0" in charts(at)
     assert f"proof for run {run_id}" in said(app("tournament"))
     if words.startswith("**4.22x"):
         advised = add_run(store, device=DEVICE, strategy="memory", name="its settings, once")
         compared = said(app("compare", runs=f"{run_id},{advised}"))
-        assert (words in compared) is ("These settings in turns" in compared) is (status == "done")
+        assert (
+            (words in compared)
+            is ("These settings, run alternately" in compared)
+            is (status == "done")
+        )
 
 
 def test_an_undecided_proof_whose_baseline_is_recommended_shows_no_gain() -> None:
     """As with 0.878x (0.680 to 1.04): the comparison crosses 1, and still the advice is not worth using."""
     advised, board = Mock(against_baseline="undecided"), Mock(baseline="a")
-    with patch.object(proof, "recommend", side_effect=[Mock(key="a"), Mock(key="b"), None]):
-        assert [proof._against(advised, board) for _ in range(3)] == [
+    with patch.object(answers, "recommend", side_effect=[Mock(key="a"), Mock(key="b"), None]):
+        assert [answers.relation_of(advised, board) for _ in range(3)] == [
             "unneeded",
             "undecided",
             "undecided",

@@ -7,12 +7,11 @@ What is said of a kind of verdict is a list of clauses, in the order in which th
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from vitprof.analysis import intervals, thresholds
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.formats import count, number, ordinal, percent, seconds
-from vitprof.recording.verdict import Advice, LateRanks, NoVerdict, Verdict
+from vitprof.recording.verdict import Advice, NoVerdict, Verdict
 
 LONG_FIRST_S = 0.5
 """Wait for the first batch of the only epoch, in seconds, from which it is named where it would
@@ -43,16 +42,6 @@ CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
 
 
 @dataclass(frozen=True)
-class Chip:
-    """A figure of a verdict in a few words."""
-
-    about: Literal["idle", "cause", "gain", "ranks"]
-    """What the figure is."""
-    words: str
-    """The figure: "idle for data 80%"."""
-
-
-@dataclass(frozen=True)
 class VerdictText:
     """A verdict in words."""
 
@@ -60,9 +49,8 @@ class VerdictText:
     """The verdict in a word or two: "Input-bound", "Disturbed"."""
     sentences: tuple[str, ...]
     """What was found, the most important first; each ends with a full stop."""
-    chips: tuple[Chip, ...]
-    """The idle time, its cause, what a fix gains, and ranks that hold up the others; none where
-    there is no verdict."""
+    details: tuple[str, ...]
+    """Those of the sentences that say more than the four answers (`answer.Answer`) do."""
 
     @property
     def whole(self) -> str:
@@ -83,49 +71,35 @@ def render(verdict: Verdict) -> VerdictText:
     then."""
     if verdict.device is None:
         headline, _, rest = verdict.sentence.partition(": ")
-        return VerdictText(headline, (rest[:1].upper() + rest[1:],), _chips(verdict))
+        return VerdictText(headline, (rest[:1].upper() + rest[1:],), ())
     if verdict.why_none is not None:
-        told = NO_VERDICT[verdict.why_none.reason](verdict, verdict.why_none)
-        return VerdictText(_headline_of_none(verdict.why_none), (told,), ())
+        reason = NO_VERDICT[verdict.why_none.reason](verdict, verdict.why_none)
+        return VerdictText(_headline_of_none(verdict.why_none), (reason,), ())
     clauses = CLAUSES[verdict.kind]
     if verdict.replay:
         clauses = REPLAYED
-    told_all = (clause(verdict) for clause in clauses)
+    sentences = []
+    details = []
+    for clause in clauses:
+        sentence = clause(verdict)
+        if not sentence:
+            continue
+        sentences.append(sentence)
+        answered = clause in ANSWERED and not _has_caveat(clause, verdict)
+        if not answered:
+            details.append(sentence)
     headline = verdict.kind[0].upper() + verdict.kind[1:]
-    return VerdictText(headline, tuple(told for told in told_all if told), _chips(verdict))
+    return VerdictText(headline, tuple(sentences), tuple(details))
 
 
-def _chips(verdict: Verdict) -> tuple[Chip, ...]:
-    """Returns the figures of a verdict in a few words each."""
-    if not verdict.is_conclusive:
-        return ()
-    found = []
-    if verdict.kind != "launch-bound":
-        found.append(Chip("idle", f"idle for {_data(verdict)} {percent(verdict.idle_frac)}"))
-    if verdict.cause and verdict.kind != "not input-bound":
-        found.append(Chip("cause", f"cause: {CAUSE_NAMES.get(verdict.cause, verdict.cause)}"))
-    is_slow = verdict.kind in ("input-bound", "moderately input-bound")
-    if is_slow and verdict.gain is not None and verdict.cause != "cpu_contention":
-        words = f"{number(verdict.gain.times)}x with free data"
-        if verdict.gain.basis == "estimate":
-            words = f"about {words}"
-        others = verdict.other_programs
-        if others is not None and others.slow_training_too:
-            words += " while other programs run"
-        found.append(Chip("gain", words))
-    if verdict.late_ranks is not None:
-        found.append(Chip("ranks", _late_ranks(verdict.late_ranks)))
-    return tuple(found)
-
-
-def _late_ranks(late: LateRanks) -> str:
-    """Returns which ranks hold up the others, in a few words: "rank 1 holds up the others 30%"."""
-    who = "the last rank, another one each time, holds"
-    if len(late.ranks) == 1:
-        who = f"rank {late.ranks[0]} holds"
-    elif late.ranks:
-        who = f"ranks {', '.join(map(str, late.ranks))} hold"
-    return f"{who} up the others {percent(late.frac)}"
+def _has_caveat(clause: Clause, verdict: Verdict) -> bool:
+    """Returns whether the sentence on the gain says under which condition it holds."""
+    if clause is most_gain:
+        return not is_sure(verdict)
+    gain = verdict.gain
+    if clause is not free_data or gain is None:
+        return False
+    return gain.lost_less or _estimate_is_low(verdict) or math.isfinite(gain.between_starts)
 
 
 # What the device waited for.
@@ -348,9 +322,7 @@ def free_data(verdict: Verdict) -> str:
         return f"With free data this job runs {times} ({interval}, measured)."
     would = f"With free data this job would run about {times}"
     between = math.isfinite(gain.between_starts)
-    is_low = not between and verdict.held_up is None and not _has_long_starts(verdict)
-    if verdict.shares_cpu_with and is_low:
-        # without loading, its share of the CPU goes to training: the gain may be larger
+    if _estimate_is_low(verdict):
         return f"{would}: loading and {verdict.shares_cpu_with} share the CPU."
     if gain.high > WORTH_AN_INTERVAL * gain.times:
         would += f" ({interval})"
@@ -358,6 +330,15 @@ def free_data(verdict: Verdict) -> str:
         measured = f"{number(gain.between_starts)}x was measured"
         return f"{would}. For the steps between epoch starts {measured}."
     return f"{would}."
+
+
+def _estimate_is_low(verdict: Verdict) -> bool:
+    """Returns whether an estimated gain may be too low: without loading, its share of the CPU goes to
+    training."""
+    if verdict.gain is None or verdict.gain.basis != "estimate" or not verdict.shares_cpu_with:
+        return False
+    between = math.isfinite(verdict.gain.between_starts)
+    return not between and verdict.held_up is None and not _has_long_starts(verdict)
 
 
 def other_programs(verdict: Verdict) -> str:
@@ -371,12 +352,19 @@ def other_programs(verdict: Verdict) -> str:
     return f"Without the other programs it may be only {without}x: they make data look slower."
 
 
-def most_gain(verdict: Verdict) -> str:
-    """Returns what free data would gain at most, by the high end of the interval."""
+def most_gain_frac(verdict: Verdict) -> float:
+    """Returns what free data would gain at most as a share of the speed, by the high end of the
+    interval; infinite where all of the time may be lost."""
     lost = verdict.idle_frac_high
     if verdict.held_up is not None:
         lost += verdict.held_up.frac
-    most = percent(max(0.0, lost / (1 - lost))) if lost < 1 else "any amount"
+    return max(0.0, lost / (1 - lost)) if lost < 1 else math.inf
+
+
+def most_gain(verdict: Verdict) -> str:
+    """Returns what free data would gain at most."""
+    frac = most_gain_frac(verdict)
+    most = percent(frac) if math.isfinite(frac) else "any amount"
     if not is_sure(verdict):
         return f"A faster loader may gain up to {most}: train for longer to find out."
     subject = "An end of these waits" if verdict.shares_cpu_with else "A faster loader"
@@ -462,6 +450,8 @@ INPUT_BOUND_CLAUSES: tuple[Clause, ...] = (
     other_programs,
     next_step,
 )
+ANSWERED: tuple[Clause, ...] = (waiting, launches, main_cause, free_data, most_gain, next_step)
+"""Clauses that the four answers have as figures."""
 CLAUSES: dict[str, tuple[Clause, ...]] = {
     "input-bound": INPUT_BOUND_CLAUSES,
     "moderately input-bound": INPUT_BOUND_CLAUSES,

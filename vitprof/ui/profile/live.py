@@ -26,12 +26,13 @@ from vitprof.analysis.timing.utilisation import (
     sm_activity_so_far,
 )
 from vitprof.analysis.tournament.entries import key_in_words
+from vitprof.analysis.verdict import answer as answers
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, gap_notes, live_figure
 from vitprof.charts.style import NEUTRAL
 from vitprof.config import accelerators, models, own_script
 from vitprof.cores import job_cores
 from vitprof.jobs import scheduling
-from vitprof.ui import resources, widgets
+from vitprof.ui import answer_card, resources, widgets
 from vitprof.ui.live_chart import Pick, draw_growing, view_of
 from vitprof.ui.texts import act_button, escaped, guarded, rough_time, sentence
 
@@ -60,8 +61,7 @@ MEMORY_TILES = (
 )
 """What the memory tile shows, the first of these that could be read: label, column, and whose
 memory it is."""
-WAIT_HELP = "Share of the time that the loop was blocked in next(loader); below, what of it left the device idle."
-IDLE_HELP = "Share of the time between steps in which the device computed nothing. From events, not from NVML."
+STEP_HELP = "Time of a step, waits included: the median of the steady steps; the mean while the run goes on."
 HIDDEN_RATIO = 1.1
 """Data wait, over what of it left the device idle, from which the rest is named."""
 FACTS = ("copied", "throttled")
@@ -234,10 +234,20 @@ def made_for(run: store.StoredRun) -> str:
 
 
 def draw_headline(run: store.StoredRun, series: resources.RunSeries) -> None:
+    """Draws the card of a run that goes on, or that trained nothing: what is known so far."""
+    totals = totals_of(run, series)
     with card(NEUTRAL):
+        line = headline(run, totals)
         if run.live:
-            st.container(key="so-far").markdown(":material/pending: **So far**")
-        st.markdown(headline(run, totals_of(run, series)))
+            line = f":material/pending: **So far.** {line}"
+        with st.container(key="verdict-line"):
+            st.markdown(line)
+        if run.live and totals.steps and not run.config.loader_only:
+            waits_frac = totals.share(totals.exposed_wait_s)
+            idle_frac = totals.share(totals.gap_s)
+            if math.isfinite(waits_frac) and math.isfinite(idle_frac):
+                so_far = answers.answer_so_far(totals.steps, waits_frac, idle_frac)
+                answer_card.draw_answer(so_far, no_fix="named when the run has ended")
 
 
 def totals_of(run: store.StoredRun, series: resources.RunSeries) -> summary.StepSums:
@@ -258,46 +268,26 @@ def headline(run: store.StoredRun, totals: summary.StepSums) -> str:
         speed = formats.number(totals.samples_per_s, "samples/s")
         return f"The loader alone delivers **{speed}**, over {totals.steps:,} steps.{few}"
     wait = formats.percent(totals.share(totals.data_wait_s))
-    idle = formats.percent(totals.share(totals.gap_s))
-    exposed = formats.percent(totals.share(totals.exposed_wait_s))
-    rest = ""
     if totals.data_wait_s > HIDDEN_RATIO * totals.exposed_wait_s:
-        rest = ", in the rest the device still had work"
-    return (
-        f"The device was idle **{idle}** of the time, over {totals.steps:,} steps. The training "
-        f"loop waited for data {wait} of the time; **{exposed}** cost device time{rest}.{few}"
-    )
-
-
-def _of_idle(run: store.StoredRun) -> str:
-    """Returns what of a run's idle time was for data, or how long the device was idle inside the
-    steps, too.
-    """
-    verdict = run.verdict
-    if verdict is None or not verdict.is_conclusive:
-        return ""
-    if verdict.kind == "launch-bound" and verdict.launch_frac > 0:
-        return f"+ {formats.percent(verdict.launch_frac)} in steps"
-    what = "data and copies" if verdict.copies_included else "for data"
-    return f"{formats.percent(verdict.idle_frac)} {what}"
+        hidden = "; where the device still had work, that cost nothing"
+    else:
+        hidden = ""
+    return f"The training loop waited for data {wait} of the time{hidden}.{few}"
 
 
 def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
-    """Draws up to five figures over the steady state so far: those that this kind of run has."""
+    """Draws up to four figures over the steady state so far: those that this kind of run has. How
+    long the device waited is in the card above them."""
     totals = totals_of(run, series)
     telemetry = series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
     speed = formats.number(totals.samples_per_s)
     tiles = [Tile("Samples/s", speed, simulated, "Throughput: samples in a second.")]
     if not run.config.loader_only:
-        wait = formats.percent(totals.share(totals.data_wait_s))
-        idle = formats.percent(totals.share(totals.gap_s))
-        exposed = formats.percent(totals.share(totals.exposed_wait_s))
-        cost = None
-        if exposed != formats.NOT_AVAILABLE:
-            cost = f"{exposed} cost device time"
-        tiles.append(Tile("Data wait", wait, cost, WAIT_HELP))
-        tiles.append(Tile("Device idle", idle, _of_idle(run) or simulated, IDLE_HELP))
+        step_s = math.nan
+        if totals.steps:
+            step_s = _step_s(run, totals)
+        tiles.append(Tile("Step", formats.seconds(step_s), None, STEP_HELP))
         utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:
             about = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
@@ -320,6 +310,13 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
             border=True,
             height="stretch",
         )
+
+
+def _step_s(run: store.StoredRun, totals: summary.StepSums) -> float:
+    """Returns the seconds of a step: the median of a run that has ended, else the mean so far."""
+    if run.summary is not None:
+        return run.summary.step_ms_median / 1e3
+    return totals.step_s / totals.steps
 
 
 def _memory_tile(run: store.StoredRun, telemetry: arrays.Series) -> Tile:

@@ -5,8 +5,6 @@ Only the tab that is open is drawn.
 
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import Literal
 
 import streamlit as st
 
@@ -14,14 +12,14 @@ from vitprof import formats, store
 from vitprof.analysis.timing import compute_parts
 from vitprof.analysis.verdict import headroom, rendering
 from vitprof.analysis.verdict.advice import apply
-from vitprof.charts import breakdown, style
+from vitprof.charts import breakdown
 from vitprof.config import own_script
 from vitprof.recording.verdict import Advice, Verdict
 from vitprof.ui import downloads, findings, live_chart, notifications, resources, widgets
-from vitprof.ui.profile import live, proof, runs, settings, timeline, welcome
+from vitprof.ui.profile import live, proof, runs, settings, timeline, verdict_card, welcome
 from vitprof.ui.profile.headroom_section import draw_headroom
 from vitprof.ui.profile.rank_section import draw_ranks
-from vitprof.ui.texts import act_button, escaped, guarded, sentence
+from vitprof.ui.texts import escaped, guarded, sentence
 
 
 @guarded
@@ -49,7 +47,6 @@ def page() -> None:
 
 def draw_ended(run: store.StoredRun) -> None:
     live.draw_state(run, 0.0)
-    st.caption(live.set_up(run))
     series = resources.series(run.id)
     if run.summary is None:
         series.refresh(run.facts)
@@ -60,12 +57,14 @@ def draw_ended(run: store.StoredRun) -> None:
         n_steps = run.summary.n_steps
     if not n_steps:
         st.info("This run ended before its first step, so there is nothing to draw.")
+        st.caption(live.set_up(run))
         return
     if run.config.loader_only:
         live.draw_headline(run, series)
     else:
-        draw_verdict(run)
+        verdict_card.draw_verdict(run)
     live.draw_tiles(run, series)
+    st.caption(live.set_up(run))
     draw_tabs(run)
 
 
@@ -92,54 +91,8 @@ def draw_tabs(run: store.StoredRun) -> None:
     st.session_state[runs.LAST] = st.session_state[runs.SHOW]
 
 
-LOOKS: dict[str, tuple[str, str]] = {
-    "input-bound": (":material/hourglass_top:", style.IDLE),
-    "moderately input-bound": (":material/hourglass_bottom:", style.DATA_WAIT),
-    "not input-bound": (":material/check_circle:", style.COMPUTE),
-    "launch-bound": (":material/rocket_launch:", style.HOST),
-    "inconclusive": (":material/help:", style.NEUTRAL),
-}
-"""Kind of a verdict -> its icon, and the colour at the card's edge. The word is in the sentence."""
-USE_HELP = "Puts this run's settings with this change into the sidebar; nothing is started."
-VERDICT_HELP = (
-    "From times on the device and in the training loop, never from GPU-util. The lower end of the "
-    f"95% interval decides: {rendering.CLASSES}."
-)
-
-
-@guarded
-def draw_verdict(run: store.StoredRun) -> None:
-    verdict = findings.verdict_of(run)
-    text = rendering.render(verdict)
-    icon, colour = LOOKS[verdict.kind]
-    with live.card(colour):
-        with st.container(horizontal=True, vertical_alignment="center", key="verdict-chips"):
-            st.markdown(f"{icon} **{escaped(text.headline)}**", width="content", help=VERDICT_HELP)
-            for chip in text.chips:
-                st.badge(chip.words, color=_chip_colour(chip, verdict))
-        first, *more = text.sentences
-        st.markdown(escaped(first))
-        if more:
-            with st.expander("In full"):
-                st.markdown(escaped(" ".join(more)))
-        disturbed = any(signature.name == "other-programs" for signature in verdict.signatures)
-        if disturbed and not own_script.is_own_script(run.config):
-            runs.draw_when_quiet(run)
-
-
 CHARTED_STEPS = 100_000
 """Steps at most for the chart on the first tab: a page of more would open later for it."""
-ChipColour = Literal["red", "orange", "green", "blue", "gray"]
-SLOW: dict[str, ChipColour] = {"input-bound": "red", "moderately input-bound": "orange"}
-
-
-def _chip_colour(chip: rendering.Chip, verdict: Verdict) -> ChipColour:
-    """Returns the colour of a chip: that of idle time says how much of it there is."""
-    if chip.about == "idle":
-        return SLOW.get(verdict.kind, "green")
-    return "blue" if chip.about == "gain" else "gray"
-
-
 TRY_HELP = (
     "The best first: settings that can run here and are not in use yet, each with its reason."
 )
@@ -187,10 +140,12 @@ def draw_answer(run: store.StoredRun) -> None:
 
 
 def _draw_all_advice(run: store.StoredRun, verdict: Verdict) -> None:
-    first = next((n for n, advice in enumerate(verdict.advice) if advice.settings), None)
+    in_card = verdict_card.answer_of(run).fix
     proofs = proof.begun(run)
-    for number, advice in enumerate(verdict.advice):
-        _draw_advice(run, advice, number, proofs, first=number == first)
+    for place, advice in enumerate(verdict.advice):
+        # the card has the buttons of the one that it shows
+        with_buttons = in_card is None or in_card.place != place
+        _draw_advice(run, advice, place, proofs, with_buttons=with_buttons)
 
 
 def _draw_of_own_script(run: store.StoredRun, verdict: Verdict) -> None:
@@ -207,9 +162,14 @@ def _draw_of_own_script(run: store.StoredRun, verdict: Verdict) -> None:
 
 
 def _draw_advice(
-    run: store.StoredRun, advice: Advice, at: int, proofs: proof.Proofs, *, first: bool
+    run: store.StoredRun,
+    advice: Advice,
+    place: int,
+    proofs: proof.Proofs,
+    *,
+    with_buttons: bool,
 ) -> None:
-    number = f"{at + 1}\\."
+    number = f"{place + 1}\\."
     words = escaped(sentence(advice.words))
     line = f"{number} **{words}** {escaped(sentence(rendering.why_advised(advice)))}"
     if not advice.settings:
@@ -224,21 +184,15 @@ def _draw_advice(
     refuted = proven is not None and proof.is_refuted(proven)
     if refuted:
         line = f"{number} ~~{words}~~"
-    text, buttons = st.columns([3, 2], vertical_alignment="center", gap="small")
-    text.markdown(line)
-    with buttons.container(horizontal=True, horizontal_alignment="right", gap="small"):
-        if spec is not None and proven is None:
-            proof.draw_button(spec, at, first=first)
-        if not refuted:
-            act_button(
-                "Use these settings",
-                f"use-advice-{at}",
-                "tune",
-                partial(settings.offer, advised),
-                USE_HELP,
-            )
+    if refuted or not with_buttons:
+        st.markdown(line)
+    else:
+        text, buttons = st.columns([3, 2], vertical_alignment="center", gap="small")
+        text.markdown(line)
+        with buttons.container(horizontal=True, horizontal_alignment="right", gap="small"):
+            verdict_card.draw_advice_buttons(run, advice, place)
     if proven is not None:
-        proof.draw_result(proven, at)
+        proof.draw_result(proven, place)
 
 
 @guarded

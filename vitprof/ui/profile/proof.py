@@ -1,4 +1,4 @@
-"""The proof of an advice's gain: the run's job and the advised one in turns until decided."""
+"""The proof of an advice's gain: the run's job and the advised one run alternately until decided."""
 
 import math
 from functools import partial
@@ -7,13 +7,12 @@ from typing import Literal
 import streamlit as st
 
 from vitprof import errors, formats
-from vitprof.analysis import thresholds
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
-from vitprof.analysis.tournament.recommend import least_others, recommend
 from vitprof.charts.tournament import throughput_bars
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.experiments import answers
 from vitprof.experiments.tournament import planning, tournament_view
 from vitprof.store import StoredRun, tournaments
 from vitprof.ui import findings, live_chart, resources
@@ -22,7 +21,7 @@ from vitprof.ui.texts import act_button, escaped, guarded, rough_time
 from vitprof.ui.tournament import state
 from vitprof.ui.widgets import RUN
 
-PROVE_HELP = "Runs this job and the advised one in turns until it is decided which is faster: about a minute."
+PROVE_HELP = "Runs this job and the advised one alternately until it is decided which is faster: about a minute."
 HOW_HELP = (
     "Compared by all samples over all time, without what other programs were seen to disturb."
 )
@@ -47,7 +46,7 @@ def demonstrate(config: RunConfig) -> None:
 
 
 def spec_of(*configs: RunConfig, of_run: int | None = None) -> TournamentSpec | None:
-    """Returns the tournament of these jobs in turns; None where one of them cannot be repeated
+    """Returns the tournament of these jobs, which run alternately; None where one of them cannot be repeated
     here.
     """
     try:
@@ -67,9 +66,7 @@ def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
     kind: Literal["primary", "secondary"] = "primary" if first else "secondary"
     do = partial(state.start, spec, "")
     busy = state.busy()
-    act_button(
-        "Prove the gain", f"prove-{number}", "balance", do, PROVE_HELP, type=kind, disabled=busy
-    )
+    act_button("Prove it", f"prove-{number}", "balance", do, PROVE_HELP, type=kind, disabled=busy)
     if first and st.session_state.get(NEXT) == str(spec.of_run):
         del st.session_state[NEXT]
         if not busy:
@@ -85,30 +82,20 @@ def is_refuted(proof: tournaments.StoredTournament) -> bool:
     advised = board.row(now.planned[ADVISED].key)
     if proof.held or advised is None:
         return False
-    return _against(advised, board) in GAINLESS
-
-
-def _against(advised: LeaderboardRow, board: Leaderboard) -> str:
-    """Returns how the advised job compares: with the baseline, or "unneeded".
-
-    That is where it is undecided, but the baseline is recommended all the same.
-    """
-    if advised.against_baseline == "undecided":
-        best = recommend(board)
-        if best is not None and best.key == board.baseline:
-            return "unneeded"
-    return advised.against_baseline
+    return answers.relation_of(advised, board) in GAINLESS
 
 
 def draw_known(*configs: RunConfig) -> None:
-    """Draws what the newest tournament of these jobs, which ran in turns, has shown."""
+    """Draws what the newest tournament of these jobs, which ran alternately, has shown."""
     spec = spec_of(*configs)
     if spec is None:
         return
     jobs = set(spec.jobs)
     for tournament in tournaments.list_tournaments(resources.store()):  # the newest first
         if tournament.status == "done" and set(tournament.spec.jobs) == jobs:
-            st.caption("These settings in turns, which compares better than two single runs:")
+            st.caption(
+                "These settings, run alternately, which compares better than two single runs:"
+            )
             draw_result(tournament, 0)
             return
 
@@ -185,7 +172,7 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
     advised = board.row(now.planned[ADVISED].key)
     if advised is None or not math.isfinite(advised.speed_up):
         if now.tournament.held:
-            return "**Proving the gain:** the two jobs run in turns."
+            return "**Proving the gain:** the two jobs run alternately."
         return "**Not proven:** too few runs."
     rounds = _rounds(board)
     name = escaped(setting_in_words(advised.entry))
@@ -197,10 +184,10 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
         low = formats.number(advised.speed_up_low)
         spread = f" ({low} to {formats.number(advised.speed_up_high)})"
     if now.tournament.held:
-        return f"**So far {formats.number(advised.speed_up)}x**{spread}: {name}, after {rounds} in turns."
+        return f"**So far {formats.number(advised.speed_up)}x**{spread}: {name}, after {rounds}."
     ran = [outcome.run_id for entry in now.entries for outcome in entry.outcomes]
-    sure = f"{rounds} in turns (runs {min(ran)} to {max(ran)}), {rough_time(now.spent_s)}"
-    words = _decided(_against(advised, board), name, times, spread, sure, _others(board))
+    sure = f"{rounds} (runs {min(ran)} to {max(ran)}), {rough_time(now.spent_s)}"
+    words = _decided(answers.relation_of(advised, board), name, times, spread, sure, _others(board))
     if len({row.entry.batch_size for row in board.rows}) > 1:
         words += " Another batch size also changes how the model learns."
     return words
@@ -225,18 +212,16 @@ def _rounds(board: Leaderboard) -> str:
 
 def _others(board: Leaderboard) -> str:
     """Returns a clause on the other programs that ran meanwhile; "" where they took little."""
-    others_cores = [least_others(row) for row in board.rows]
-    taken = [cores for cores in others_cores if cores >= thresholds.OTHERS_CORES]
-    if not taken:
+    cores = answers.others_cores(board)
+    if not cores:
         return ""
-    cores = formats.number(min(taken))
-    return f"beside other programs (at least {cores} cores, this page included)"
+    return f"while other programs used at least {formats.number(cores)} cores (this page included)"
 
 
 def _decided(against: str, name: str, times: str, spread: str, sure: str, others: str) -> str:
     """Returns the sentence on a proof that has ended."""
     if against == "faster":
-        proven = f"{others}, so not proven for a quiet machine" if others else "proven"
+        proven = f"{others}: not proven for a quiet machine" if others else "proven"
         return f"**{times} as fast**{spread}, {proven}: {name}, {sure}."
     if against in GAINLESS:
         words = f"**No gain:** {name} {GAINLESS[against]}: {times}{spread}, {sure}."

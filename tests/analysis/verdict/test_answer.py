@@ -1,0 +1,188 @@
+"""The four answers on a run: what counts as the best evidence, and figures that agree with each other."""
+
+import dataclasses
+import math
+
+import pytest
+
+from vitprof.analysis.verdict import answer as answers
+from vitprof.analysis.verdict.answer import Proof, answer_of, answer_of_tournament, answer_so_far
+from vitprof.recording.verdict import (
+    Advice,
+    Gain,
+    LateRanks,
+    NoVerdict,
+    OtherPrograms,
+    Share,
+    Verdict,
+)
+
+MEMORY = Advice({"strategy": "memory"}, "strategy memory", "All samples are in memory then.")
+WORKERS = Advice({}, "setting num_workers=2", "Two cores are free.", {"num_workers": 2}, 1.5)
+STARVED = Verdict(
+    kind="input-bound",
+    device="gpu",
+    idle_frac=0.74,
+    idle_frac_low=0.72,
+    idle_frac_high=0.75,
+    n_judged=145,
+    copies_included=True,
+    host_frac=0.01,
+    cause="transform",
+    cause_frac=0.7,
+    shares=(
+        Share("transform", 0.7, 9.0, 9.0),
+        Share("decode", 0.27, 3.0, 3.0),
+        Share("transfer", 0.03, 0.3, 0.3),
+    ),
+    gain=Gain(3.8, 3.6, 3.9, basis="estimate"),
+    advice=(MEMORY, WORKERS),
+    simulated=False,
+)
+PROVEN = Proof(
+    words="memory, batch 128",
+    place=0,
+    relation="faster",
+    times=3.1,
+    low=2.4,
+    high=3.7,
+    others_cores=0.0,
+    tournament_id=4,
+)
+
+
+def test_the_parts_of_the_time_add_up_and_make_the_idle_share() -> None:
+    answer = answer_of(STARVED)
+    assert math.fsum(part.frac for part in answer.parts) == pytest.approx(1)
+    waits = [part.frac for part in answer.parts if part.name in ("transform", "decode", "transfer")]
+    assert math.fsum(waits) == pytest.approx(answer.frac)
+    assert answer.waits_for == "data and copies"
+    words = answers.causes_in_words(answer)
+    assert words == "transforms 52%, decoding 20%, copies 2.2%, other 1.0%"
+
+
+def test_small_causes_are_added_up() -> None:
+    shares = tuple(Share(name, 0.2, 1.0, 1.0) for name in ("read", "decode", "collate", "rest"))
+    verdict = dataclasses.replace(STARVED, idle_frac=0.5, shares=shares, host_frac=0.1)
+    named = answers.named_parts(answer_of(verdict))
+    assert [part.name for part in named][-2:] == [answers.OTHER, answers.COMPUTE]
+    assert len(named) == answers.MOST_CAUSES + 2
+    assert math.fsum(part.frac for part in named) == pytest.approx(1)
+
+
+def test_without_a_proof_the_most_that_there_is_to_gain_stands_alone() -> None:
+    answer = answer_of(STARVED)
+    assert answers.gain_in_words(answer) == "up to 3.80x (estimated, with free data)"
+    assert answers.fix_in_words(answer) == "strategy memory"
+    assert answer.fix is not None
+    assert answer.fix.place == 0
+
+
+def test_a_proof_on_a_quiet_machine_wins_over_a_larger_one_while_others_ran() -> None:
+    disturbed = dataclasses.replace(PROVEN, times=3.6, low=3.5, high=3.75, others_cores=1.2)
+    answer = answer_of(STARVED, [disturbed, PROVEN])
+    assert answer.proof == PROVEN
+    assert answers.gain_in_words(answer) == (
+        "3.10x (proven, 95%: 2.40 to 3.70); up to 3.80x (estimated, with free data)"
+    )
+    alone = answer_of(STARVED, [disturbed])
+    said = answers.gain_in_words(alone)
+    assert said.startswith("3.60x (measured while other programs ran, 95%: 3.50 to 3.75)")
+    assert "proven" not in said
+
+
+@pytest.mark.parametrize("relation", ["equal", "slower", "unneeded"])
+def test_an_advice_that_a_proof_refuted_is_not_the_fix(relation: answers.Relation) -> None:
+    refuted = dataclasses.replace(PROVEN, relation=relation, times=1.0, low=0.98, high=1.02)
+    answer = answer_of(STARVED, [refuted])
+    assert answer.proof is None
+    assert answers.fix_in_words(answer) == "num_workers=2 (up to about 1.50x)"
+    undecided = dataclasses.replace(refuted, relation="undecided")
+    assert answers.fix_in_words(answer_of(STARVED, [undecided])) == "strategy memory"
+
+
+def test_no_ceiling_stands_below_a_proven_gain() -> None:
+    above = dataclasses.replace(PROVEN, times=4.4, low=4.1, high=4.8)
+    answer = answer_of(STARVED, [above])
+    assert answer.ceiling is None
+    assert "4.40x is more than the 3.80x" in answer.remark
+    assert "tournament 4" in answer.remark
+    other_batch = answer_of_tournament(STARVED, above, same_batch=False)
+    assert other_batch.remark == answers.OTHER_BATCH
+
+
+def test_stages_are_not_told_apart_where_other_programs_took_the_cores() -> None:
+    verdict = dataclasses.replace(
+        STARVED,
+        cause="cpu_contention",
+        cause_frac=0.5,
+        other_programs=OtherPrograms(0.4, slow_training_too=True),
+    )
+    answer = answer_of(verdict)
+    assert [part.name for part in answer.parts][:2] == [answers.OTHERS, "loading"]
+    assert answer.ceiling is None, "without these programs it is another one"
+
+
+def test_a_launch_bound_run_has_the_share_of_its_own_verdict() -> None:
+    verdict = dataclasses.replace(
+        STARVED,
+        kind="launch-bound",
+        idle_frac=0.03,
+        idle_frac_low=0.02,
+        idle_frac_high=0.04,
+        host_frac=0.02,
+        launch_frac=0.71,
+        paced_frac=0.73,
+        paced_frac_low=0.72,
+        paced_frac_high=0.74,
+    )
+    answer = answer_of(verdict)
+    assert (answer.frac, answer.waits_for) == (0.73, "launching kernels")
+    (launching,) = [part for part in answer.parts if part.name == answers.LAUNCHES]
+    assert launching.frac == pytest.approx(answer.frac)
+    assert answers.gain_in_words(answer) == "at most 4.2% with a faster loader"
+
+
+def test_the_stage_that_is_waited_for_most_says_what_does_the_work() -> None:
+    share = (Share("read", 1.0, 9.0, 9.0),)
+    reads = dataclasses.replace(STARVED, cause="read", cause_part="waits", shares=share)
+    assert answers.causes_in_words(answer_of(reads)).startswith("dataset (waiting) 74%")
+    of_storage = dataclasses.replace(reads, cause_part="HDF5")
+    assert answers.causes_in_words(answer_of(of_storage)).startswith("reading (HDF5) 74%")
+
+
+def test_without_a_verdict_there_is_the_reason_alone() -> None:
+    why = NoVerdict("disturbed", n_steps=60, n_steady=55)
+    verdict = dataclasses.replace(STARVED, kind="inconclusive", why_none=why)
+    answer = answer_of(verdict, [PROVEN])
+    assert answer.headline == "Disturbed"
+    assert (answer.parts, answer.ceiling, answer.proof, answer.fix) == ((), None, None, None)
+    assert answers.lines(answer) == []
+    of_old = answer_of(
+        Verdict.from_dict({"kind": "input-bound", "sentence": "a: b.", "simulated": False})
+    )
+    assert not of_old.is_conclusive
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ((1,), "Rank 1 holds up the others 30% of the time."),
+        ((1, 3), "Ranks 1, 3 hold up the others 30% of the time."),
+        ((), "The last rank, another one each time, holds up the others 30% of the time."),
+    ],
+)
+def test_ranks_that_hold_up_the_others_are_in_the_details(
+    ranks: tuple[int, ...], words: str
+) -> None:
+    late = LateRanks(ranks, "compute", 0.3, 0.25, 0.35)
+    verdict = dataclasses.replace(STARVED, n_ranks=4, late_ranks=late)
+    assert words in answer_of(verdict).details
+    assert Verdict.from_dict(verdict.to_dict()).late_ranks == late
+
+
+def test_while_a_run_goes_on_waits_and_the_most_to_gain_are_known() -> None:
+    answer = answer_so_far(80, waits_frac=0.5, idle_frac=0.53)
+    assert math.fsum(part.frac for part in answer.parts) == pytest.approx(1)
+    assert answers.ceiling_in_words(answer) == "up to 2.00x"
+    assert answer_so_far(80, waits_frac=0.01, idle_frac=0.02).ceiling is None

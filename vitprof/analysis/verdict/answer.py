@@ -1,0 +1,492 @@
+"""One answer for a run: is the device starved, by what, how much is there to gain, and which fix?
+
+Page, terminal, report and Markdown show the same `Answer`, made of the verdict and of the best
+evidence there is. The words are made here too, so that a figure reads the same everywhere.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from vitprof.analysis import faster, thresholds
+from vitprof.analysis.verdict import rendering
+from vitprof.formats import number, percent
+from vitprof.recording.verdict import Verdict
+
+Relation = faster.Relation | Literal["unneeded"]
+"""How a fix compares with the job before it; "unneeded": undecided, but very likely within 5%."""
+WORTH_A_PIECE = 0.005
+"""Share of the time below which a part of it is left out of the list in words: it reads as 0%."""
+MOST_CAUSES = 3
+"""Causes that a line of words names; the rest are added up as "other"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of the training time."""
+
+    name: str
+    """A cause of idle time (`Verdict.shares`, other-programs, launches, between-steps), compute, or
+    other."""
+    words: str
+    """What it is called: "transforms"."""
+    frac: float
+    """Its share of the training time, 0 to 1; all parts add up to 1."""
+
+    @property
+    def in_words(self) -> str:
+        """Returns "transforms 52%"."""
+        return f"{self.words} {percent(self.frac)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What runs of a fix and of the job before it, which took turns, have shown."""
+
+    words: str
+    """The fix: "memory", "num_workers=2"."""
+    place: int | None
+    """Its place among the verdict's advice, from 0; None where it is none of it."""
+    relation: Relation
+    """How the fix compares."""
+    times: float
+    """How many times as fast it is."""
+    low: float
+    """Lower end of the 95% interval."""
+    high: float
+    """Upper end of the 95% interval."""
+    others_cores: float
+    """CPU cores that other programs used meanwhile, at least; 0 where they used next to none."""
+    tournament_id: int
+    """The tournament in which they ran."""
+
+    @property
+    def quiet(self) -> bool:
+        """Returns whether other programs left the machine alone."""
+        return self.others_cores == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling:
+    """How fast the job would be with free data: no fix of its loading can gain more."""
+
+    times: float
+    low: float
+    high: float
+    measured: bool
+    """Whether replayed batches have shown it; else it is computed from the waits."""
+    disturbed: bool
+    """Whether other programs slowed loading and training alike, so that it holds only with them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """What to change."""
+
+    words: str
+    """The change: "strategy memory", "num_workers=2"."""
+    place: int | None
+    """Its place among the verdict's advice, from 0; None where a tournament found it."""
+    most_times: float
+    """How many times as fast it may be, estimated from the stages; NaN if that is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The four answers on a run."""
+
+    headline: str
+    """The verdict in a word or two."""
+    reason: str
+    """The first sentence of the verdict: the figure, or why there is none."""
+    details: str
+    """What the verdict says beyond the four answers; "" without."""
+    is_conclusive: bool
+    """Whether there is a verdict. If not, only headline and reason are filled in."""
+    waits_for: str
+    """What the idle share is of: "data", "data and copies", "kernel launches"."""
+    frac: float
+    """Share of the training time that the device waited for it: the figure of the verdict."""
+    low: float
+    """Lower end of its 95% interval."""
+    high: float
+    """Upper end of its 95% interval."""
+    n_steps: int
+    """Steps behind it."""
+    parts: tuple[Part, ...]
+    """The training time: what the device waits for, the largest first, then the rest, then compute."""
+    ceiling: Ceiling | None
+    """What there is to gain at most; None where that is little, or cannot be told."""
+    most_frac: float
+    """Where the loader is not what the device waits for: what a faster one would gain at most, as a
+    share of the speed; else NaN."""
+    proof: Proof | None
+    """The best proof of a gain; None without."""
+    fix: Fix | None
+    """The proven fix, else the first advice that no proof refuted."""
+    remark: str
+    """Why figures differ that a reader would expect to be alike; "" where they do not."""
+
+
+COMPUTE = "compute"
+BETWEEN = "between-steps"
+LAUNCHES = "launches"
+OTHERS = "other-programs"
+OTHER = "other"
+PART_WORDS = rendering.CAUSE_NAMES | {
+    "transfer": "copies",
+    "epoch_start": "epoch starts",
+    "loading": "loading",
+    "rest": "Python in the loader",
+    OTHERS: "other programs",
+    LAUNCHES: "launching kernels",
+    BETWEEN: "between steps",
+    COMPUTE: "computes",
+}
+"""Name of a part -> what it is called."""
+
+
+OTHER_BATCH = (
+    "That is more than free data alone would gain: with another batch size the model's own work on a "
+    "sample takes another time, too."
+)
+
+
+def answer_of(verdict: Verdict, proofs: Sequence[Proof] = ()) -> Answer:
+    """Returns the answer on a run, made of its verdict and what proofs have shown.
+
+    The best evidence wins: a proof on a quiet machine over one while other programs ran, over
+    headroom, over an estimate.
+    """
+    text = rendering.render(verdict)
+    reason = text.sentences[0] if text.sentences else ""
+    conclusive = verdict.is_conclusive and verdict.device is not None
+    waits_for = "data and copies" if verdict.copies_included else "data"
+    frac = verdict.idle_frac
+    low = verdict.idle_frac_low
+    high = verdict.idle_frac_high
+    if verdict.kind == "launch-bound":
+        waits_for = PART_WORDS[LAUNCHES]
+        frac = verdict.paced_frac
+        low = verdict.paced_frac_low
+        high = verdict.paced_frac_high
+    proof = best_proof(proofs) if conclusive else None
+    ceiling = _ceiling(verdict) if conclusive else None
+    remark = ""
+    if proof is not None and ceiling is not None and proof.times > max(ceiling.times, ceiling.high):
+        remark = _above_the_ceiling(proof, ceiling)
+        ceiling = None
+    return Answer(
+        headline=text.headline,
+        reason=reason,
+        details=" ".join([*text.details, *_late_ranks(verdict)]),
+        is_conclusive=conclusive,
+        waits_for=waits_for,
+        frac=frac,
+        low=low,
+        high=high,
+        n_steps=verdict.n_judged,
+        parts=_parts(verdict) if conclusive else (),
+        ceiling=ceiling,
+        most_frac=_most_frac(verdict) if conclusive else math.nan,
+        proof=proof,
+        fix=_fix(verdict, proofs, proof) if conclusive else None,
+        remark=remark,
+    )
+
+
+def answer_of_tournament(baseline: Verdict, found: Proof | None, *, same_batch: bool) -> Answer:
+    """Returns the answer of a tournament: how its baseline was starved, by the verdict on a run of
+    it, and what the recommended setting gains against it.
+
+    `found`: None where the baseline itself is recommended, or nothing is. `same_batch`: whether both
+    have the same batch size.
+    """
+    answer = answer_of(baseline, () if found is None else (found,))
+    fix = None
+    if found is not None and found.relation == "faster":
+        fix = Fix(words=found.words, place=None, most_times=math.nan)
+    remark = answer.remark
+    if remark and not same_batch:
+        remark = OTHER_BATCH
+    return replace(answer, fix=fix, remark=remark)
+
+
+def answer_so_far(n_steps: int, waits_frac: float, idle_frac: float) -> Answer:
+    """Returns what is known of a run that goes on: how long the device waited for data, and the most
+    that there is to gain.
+
+    `waits_frac`, `idle_frac`: the share of the time in which the device waited for data, and in
+    which it was idle for any reason.
+    """
+    other_frac = max(0.0, idle_frac - waits_frac)
+    ceiling = None
+    if thresholds.MODERATE_FRAC <= waits_frac < 1:
+        most = 1 / (1 - waits_frac)
+        ceiling = Ceiling(times=most, low=most, high=most, measured=False, disturbed=False)
+    return Answer(
+        headline="So far",
+        reason="",
+        details="",
+        is_conclusive=True,
+        waits_for="data",
+        frac=waits_frac,
+        low=math.nan,
+        high=math.nan,
+        n_steps=n_steps,
+        parts=(
+            _part("loading", waits_frac, "waits for data"),
+            _part(OTHER, other_frac, "idle otherwise"),
+            _part(COMPUTE, max(0.0, 1 - waits_frac - other_frac)),
+        ),
+        ceiling=ceiling,
+        most_frac=math.nan,
+        proof=None,
+        fix=None,
+        remark="",
+    )
+
+
+def best_proof(proofs: Sequence[Proof]) -> Proof | None:
+    """Returns the proof of a gain that counts most: one on a quiet machine, then the largest gain
+    that is sure; None without a gain."""
+    gains = [proof for proof in proofs if proof.relation == "faster"]
+    return max(gains, key=lambda proof: (proof.quiet, proof.low), default=None)
+
+
+def _ceiling(verdict: Verdict) -> Ceiling | None:
+    is_slow = verdict.kind in ("input-bound", "moderately input-bound")
+    # without the other programs the gain may be quite another one
+    if not is_slow or verdict.gain is None or verdict.cause == "cpu_contention":
+        return None
+    others = verdict.other_programs
+    return Ceiling(
+        times=verdict.gain.times,
+        low=verdict.gain.low,
+        high=verdict.gain.high,
+        measured=verdict.gain.basis != "estimate",
+        disturbed=others is not None and others.slow_training_too,
+    )
+
+
+def _most_frac(verdict: Verdict) -> float:
+    if verdict.kind not in ("not input-bound", "launch-bound") or verdict.replay:
+        return math.nan
+    frac = rendering.most_gain_frac(verdict)
+    return frac if math.isfinite(frac) else math.nan
+
+
+def _above_the_ceiling(proof: Proof, ceiling: Ceiling) -> str:
+    """Returns why a proven gain is above what free data would gain by the run's own figures."""
+    most = f"{number(ceiling.times)}x"
+    how = "was measured" if ceiling.measured else "follows from this run's waits"
+    return (
+        f"{number(proof.times)}x is more than the {most} that {how} for free data: the machine was "
+        f"faster or slower in one of them. Compare the figures of tournament {proof.tournament_id}."
+    )
+
+
+def _parts(verdict: Verdict) -> tuple[Part, ...]:
+    """Returns the training time in parts, which add up to 1."""
+    waits = _waits(verdict)
+    host_frac = _known(verdict.host_frac)
+    bubbles_frac = _known(verdict.launch_frac)
+    between_frac = _between(verdict, host_frac)
+    rest = [
+        _part(LAUNCHES, host_frac + bubbles_frac),
+        _part(BETWEEN, between_frac),
+    ]
+    found = [*waits, *(part for part in rest if part.frac > 0)]
+    taken = math.fsum(part.frac for part in found)
+    return (*found, _part(COMPUTE, max(0.0, 1 - taken)))
+
+
+def _between(verdict: Verdict, host_frac: float) -> float:
+    """Returns the share of the time between steps, at most what is left of the time.
+
+    Where the CPU trains it is counted by another clock than the rest.
+    """
+    left = 1 - _known(verdict.idle_frac) - host_frac
+    return max(0.0, min(_known(verdict.outside_frac), left))
+
+
+def _waits(verdict: Verdict) -> list[Part]:
+    """Returns what the device waited for, the longest first.
+
+    Where other programs took the cores of the loader, its stages are not told apart: which of them
+    takes long without these programs is not known.
+    """
+    idle_frac = _known(verdict.idle_frac)
+    if verdict.cause == "cpu_contention":
+        of_others = min(1.0, verdict.cause_frac) * idle_frac
+        return [_part(OTHERS, of_others), _part("loading", idle_frac - of_others)]
+    if not verdict.shares:
+        return [_part("loading", idle_frac)] if idle_frac > 0 else []
+    parts = []
+    for share in verdict.shares:
+        words = _stage_words(verdict) if share.name == verdict.cause else ""
+        parts.append(_part(share.name, share.frac * idle_frac, words))
+    return parts
+
+
+def _stage_words(verdict: Verdict) -> str:
+    """Returns what the stage that is waited for most is called, with what does the work: "decoding
+    (PIL)", "dataset (waiting)"; "" where its usual name says all."""
+    part = verdict.cause_part
+    if verdict.cause == "read":
+        return READS.get(part, f"reading ({part})" if part else "")
+    if verdict.cause == "decode" and part:
+        return f"decoding ({part})"
+    return ""
+
+
+READS = {"waits": "dataset (waiting)", "dataset": "dataset"}
+"""`Verdict.cause_part` of a user's own script that reads -> what its share of the time is called."""
+
+
+def _part(name: str, frac: float, words: str = "") -> Part:
+    return Part(name=name, words=words or PART_WORDS.get(name, name), frac=frac)
+
+
+def _late_ranks(verdict: Verdict) -> list[str]:
+    """Returns which ranks hold up the others: "Rank 1 holds up the others 30% of the time."."""
+    late = verdict.late_ranks
+    if late is None or not verdict.is_conclusive:
+        return []
+    who = "The last rank, another one each time, holds"
+    if len(late.ranks) == 1:
+        who = f"Rank {late.ranks[0]} holds"
+    elif late.ranks:
+        who = f"Ranks {', '.join(map(str, late.ranks))} hold"
+    return [f"{who} up the others {percent(late.frac)} of the time."]
+
+
+def _known(frac: float) -> float:
+    return frac if math.isfinite(frac) else 0.0
+
+
+def _fix(verdict: Verdict, proofs: Sequence[Proof], proven: Proof | None) -> Fix | None:
+    if proven is not None:
+        return Fix(words=proven.words, place=proven.place, most_times=math.nan)
+    refuted = {p.place for p in proofs if p.relation in ("equal", "slower", "unneeded")}
+    for place, advice in enumerate(verdict.advice):
+        if place not in refuted:
+            words = argument_words(advice.arguments) or advice.words
+            return Fix(words=words, place=place, most_times=advice.most_times)
+    return None
+
+
+def argument_words(arguments: Mapping[str, Any]) -> str:
+    """Returns arguments of a DataLoader as they are written: "num_workers=2, pin_memory=True"."""
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+
+
+# The answers in words.
+
+
+def interval_in_words(answer: Answer) -> str:
+    """Returns "95%: 72% to 75%, 145 steps"."""
+    spread = f"95%: {percent(answer.low)} to {percent(answer.high)}, "
+    if not math.isfinite(answer.low):
+        spread = ""
+    return f"{spread}{answer.n_steps:,} steps"
+
+
+def named_parts(answer: Answer) -> list[Part]:
+    """Returns the parts of the time that are worth a name: the causes of idle time, the longest
+    first and the small ones added up as "other", then compute."""
+    causes = [part for part in answer.parts if part.name != COMPUTE]
+    compute = [part for part in answer.parts if part.name == COMPUTE]
+    named = sorted(causes, key=lambda part: -part.frac)
+    rest = named[MOST_CAUSES:]
+    shown = [part for part in named[:MOST_CAUSES] if part.frac >= WORTH_A_PIECE]
+    other_frac = math.fsum(part.frac for part in rest)
+    if other_frac >= WORTH_A_PIECE:
+        shown.append(_part(OTHER, other_frac))
+    return shown + compute
+
+
+def causes_in_words(answer: Answer) -> str:
+    """Returns what the device waits for: "transforms 52%, decoding 20%, copies 2%"."""
+    causes = [part for part in named_parts(answer) if part.name != COMPUTE]
+    return ", ".join(part.in_words for part in causes)
+
+
+def ceiling_in_words(answer: Answer) -> str:
+    """Returns "up to 3.8x"; "" where nothing is known."""
+    if answer.ceiling is None:
+        return ""
+    return f"up to {number(answer.ceiling.times)}x"
+
+
+def ceiling_interval_in_words(answer: Answer) -> str:
+    """Returns "estimated, 8.4 to 16.3 with free data"; without the interval where it is narrow."""
+    ceiling = answer.ceiling
+    if ceiling is None:
+        return ""
+    words = "with free data"
+    if ceiling.high > rendering.WORTH_AN_INTERVAL * ceiling.times:
+        words = f"{number(ceiling.low)} to {number(ceiling.high)} {words}"
+    if ceiling.disturbed:
+        words += " while other programs run"
+    return f"measured, {words}" if ceiling.measured else f"estimated, {words}"
+
+
+def most_in_words(answer: Answer) -> str:
+    """Returns what a faster loader would gain where it is not waited for: "at most 6.0%"."""
+    if not math.isfinite(answer.most_frac):
+        return ""
+    return f"at most {percent(answer.most_frac)}"
+
+
+def proof_in_words(answer: Answer) -> str:
+    """Returns "3.1x (proven, 95%: 2.4 to 5.9)"; "" without a proof."""
+    proof = answer.proof
+    if proof is None:
+        return ""
+    return f"{number(proof.times)}x ({proof_conditions_in_words(proof)})"
+
+
+def proof_conditions_in_words(proof: Proof) -> str:
+    """Returns how sure a proof is: "proven, 95%: 2.4 to 5.9"."""
+    sure = "proven"
+    if not proof.quiet:
+        sure = "measured while other programs ran"
+    return f"{sure}, 95%: {number(proof.low)} to {number(proof.high)}"
+
+
+def gain_in_words(answer: Answer) -> str:
+    """Returns what there is to gain, what is proven first: "proven 3.1x (2.4 to 5.9); up to 3.8x
+    (with free data)"."""
+    most = ceiling_in_words(answer)
+    if most:
+        most = f"{most} ({ceiling_interval_in_words(answer)})"
+    by_loader = most_in_words(answer)
+    if by_loader:
+        by_loader += " with a faster loader"
+    known = (proof_in_words(answer), most, by_loader)
+    return "; ".join(words for words in known if words)
+
+
+def fix_in_words(answer: Answer) -> str:
+    """Returns what to change; "" where nothing is advised."""
+    fix = answer.fix
+    if fix is None:
+        return ""
+    if fix.most_times >= rendering.WORTH_SAYING:
+        return f"{fix.words} (up to about {number(fix.most_times)}x)"
+    return fix.words
+
+
+def lines(answer: Answer) -> list[tuple[str, str]]:
+    """Returns the questions after the first, each with its answer; those that have none are left
+    out. The first one is answered by headline and reason."""
+    if not answer.is_conclusive:
+        return []
+    questions = (
+        ("By what?", causes_in_words(answer)),
+        ("Gain?", gain_in_words(answer)),
+        ("Fix?", fix_in_words(answer)),
+    )
+    return [(question, words) for question, words in questions if words]

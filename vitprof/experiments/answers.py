@@ -1,0 +1,192 @@
+"""The answer on a stored run, made of the best evidence: its verdict, with headroom measured since,
+and what tournaments have shown of fixes.
+"""
+
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vitprof.analysis import thresholds
+from vitprof.analysis.tournament.entries import setting_in_words
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.recommend import least_others, recommend
+from vitprof.analysis.verdict.advice import apply
+from vitprof.analysis.verdict.answer import Answer, Proof, Relation, answer_of
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.config import own_script
+from vitprof.config.availability import can_run
+from vitprof.errors import ConfigError
+from vitprof.experiments.headroom_runs import find_headroom
+from vitprof.experiments.tournament.planning import PlannedTrial, in_turns
+from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
+from vitprof.masking import masked_command
+from vitprof.recording.verdict import Advice, Verdict
+from vitprof.store import RunStore, StoredRun, tournaments
+
+View = Callable[[int], TournamentView]
+"""Returns the view of a tournament, by its number."""
+MOST_LOOKED_AT = 200
+"""Tournaments that are looked through for proofs, the newest first."""
+
+
+def answer_of_run(store: RunStore, run: StoredRun, view: View | None = None) -> Answer | None:
+    """Returns the answer on a run; None for one without a verdict. `view` is as in `proofs_of`."""
+    verdict = verdict_now(store, run)
+    if verdict is None:
+        return None
+    return answer_of(verdict, proofs_of(store, run, verdict, view))
+
+
+def verdict_now(store: RunStore, run: StoredRun) -> Verdict | None:
+    """Returns the verdict stored with a run that has ended, or a new one where headroom was measured
+    since, or none was stored; None for a run without steps.
+    """
+    measured = find_headroom(store, run)
+    if measured is None and run.verdict is not None:
+        return run.verdict
+    if run.summary is None or not run.summary.n_steps:
+        return None
+    return judge(
+        run.config,
+        store.steps(run.id),
+        run.phases,
+        store.telemetry(run.id),
+        run.environment | run.facts,
+        headroom=measured,
+        possible=can_run,
+    )
+
+
+def proofs_of(
+    store: RunStore, run: StoredRun, verdict: Verdict, view: View | None = None
+) -> tuple[Proof, ...]:
+    """Returns what tournaments that have ended show of fixes for a run, the newest first.
+
+    These are the proofs that were started for the run, and tournaments on the same script, in the
+    same directory. `view` reads a tournament; without it each is read anew.
+    """
+    if not verdict.is_conclusive:
+        return ()
+    read = view or (lambda number: TournamentView(store, number))
+    found: list[Proof] = []
+    for tournament in tournaments.list_tournaments(store, MOST_LOOKED_AT):
+        if tournament.held or tournament.status == "queued":
+            continue
+        spec = tournament.spec
+        of_run = spec.of_run == run.id and spec.jobs
+        of_script = spec.script is not None and is_of_script(run, spec.script)
+        if not of_run and not of_script:
+            continue
+        viewed = read(tournament.id)
+        now = viewed.state()
+        board = viewed.board(now)
+        if of_run:
+            found += _of_advised_jobs(run, verdict, now, board)
+        else:
+            found += _of_script(verdict, now, board)
+    return tuple(found)
+
+
+def is_of_script(run: StoredRun, script: own_script.OwnScript) -> bool:
+    """Returns whether a watched run was made by the command that a tournament varies."""
+    command = run.facts.get("command")
+    directory = run.facts.get("directory")
+    if not command or not directory:  # a version before noted no directory
+        return False
+    same_command = shlex.join(masked_command(list(script.command))) == command
+    return same_command and script.directory == str(directory)
+
+
+def _of_advised_jobs(
+    run: StoredRun, verdict: Verdict, now: TournamentState, board: Leaderboard
+) -> list[Proof]:
+    """Returns what a proof shows of the jobs in it, which the run's advice names."""
+    found = []
+    for trial in now.planned[1:]:
+        row = board.row(trial.key)
+        if row is None:
+            continue
+        place = _place_of_job(run, verdict.advice, trial, now)
+        found.append(proof_of(row, board, now.tournament.id, place))
+    return [proof for proof in found if proof is not None]
+
+
+def _place_of_job(
+    run: StoredRun, advice: Sequence[Advice], trial: PlannedTrial, now: TournamentState
+) -> int | None:
+    """Returns which advice a job of a proof follows; None where it is none of them any more."""
+    for place, each in enumerate(advice):
+        if not each.settings:
+            continue
+        try:
+            jobs = in_turns(run.config, apply(run.config, each.settings), of_run=run.id).jobs
+        except ConfigError:  # of a part that is not here any more
+            continue
+        if jobs == now.tournament.spec.jobs:
+            return place
+    return None
+
+
+def _of_script(verdict: Verdict, now: TournamentState, board: Leaderboard) -> list[Proof]:
+    """Returns what a tournament on the script shows: of the setting that it recommends, and of
+    those that the verdict advises."""
+    best = recommend(board, keep=now.baseline)
+    recommended = best.key if best is not None else None
+    found = []
+    for trial in now.planned:
+        row = board.row(trial.key)
+        if row is None or trial.setting is None or trial.key == board.baseline:
+            continue
+        place = _place_of_arguments(verdict.advice, trial.setting.arguments)
+        if place is not None or trial.key == recommended:
+            found.append(proof_of(row, board, now.tournament.id, place))
+    return [proof for proof in found if proof is not None]
+
+
+def _place_of_arguments(advice: Sequence[Advice], arguments: Mapping[str, Any]) -> int | None:
+    """Returns which advice changes these arguments of the DataLoader, and no others."""
+    for place, each in enumerate(advice):
+        if each.arguments and dict(each.arguments) == dict(arguments):
+            return place
+    return None
+
+
+def proof_of(
+    row: LeaderboardRow, board: Leaderboard, tournament_id: int, place: int | None = None
+) -> Proof | None:
+    """Returns what the runs of a setting show; None where they gave no figure, and for the baseline.
+
+    `place`: its place among the advice of the run that is asked about.
+    """
+    if not row.against_baseline or not math.isfinite(row.speed_up):
+        return None
+    return Proof(
+        words=setting_in_words(row.entry),
+        place=place,
+        relation=relation_of(row, board),
+        times=row.speed_up,
+        low=row.speed_up_low,
+        high=row.speed_up_high,
+        others_cores=others_cores(board),
+        tournament_id=tournament_id,
+    )
+
+
+def relation_of(row: LeaderboardRow, board: Leaderboard) -> Relation:
+    """Returns how a setting compares with the baseline, or "unneeded": it is undecided, but the
+    baseline is recommended all the same.
+    """
+    relation = row.against_baseline or "undecided"
+    if relation == "undecided":
+        best = recommend(board)
+        if best is not None and best.key == board.baseline:
+            return "unneeded"
+    return relation
+
+
+def others_cores(board: Leaderboard) -> float:
+    """Returns the CPU cores that other programs used at least in all runs of a setting; 0 where they
+    used next to none."""
+    taken = [least_others(row) for row in board.rows]
+    return min((cores for cores in taken if cores >= thresholds.OTHERS_CORES), default=0.0)

@@ -1,0 +1,119 @@
+"""The card on top of a run that has ended: its verdict, and the four answers with the fix at hand."""
+
+from functools import partial
+from typing import Literal
+
+import streamlit as st
+
+from vitprof import store
+from vitprof.analysis.verdict import answer as answers
+from vitprof.analysis.verdict import rendering
+from vitprof.analysis.verdict.advice import apply
+from vitprof.analysis.verdict.answer import Answer
+from vitprof.charts import style
+from vitprof.config import RunConfig, own_script
+from vitprof.errors import ConfigError
+from vitprof.export import code
+from vitprof.recording.verdict import Advice, Verdict
+from vitprof.ui import answer_card, findings
+from vitprof.ui.profile import live, proof, runs, settings
+from vitprof.ui.texts import act_button, escaped, guarded
+from vitprof.ui.tournament import state
+
+LOOKS: dict[str, tuple[str, str]] = {
+    "input-bound": (":material/hourglass_top:", style.IDLE),
+    "moderately input-bound": (":material/hourglass_bottom:", style.DATA_WAIT),
+    "not input-bound": (":material/check_circle:", style.COMPUTE),
+    "launch-bound": (":material/rocket_launch:", style.HOST),
+    "inconclusive": (":material/help:", style.NEUTRAL),
+}
+"""Kind of a verdict -> its icon, and the colour at the card's edge. The word is in the sentence."""
+VERDICT_HELP = (
+    "From times on the device and in the training loop, never from GPU-util. The lower end of the "
+    f"95% interval decides: {rendering.CLASSES}."
+)
+USE_HELP = "Puts this run's settings with this change into the sidebar; nothing is started."
+CODE_HELP = "A script for your own training that loads this way."
+CODE_PX = 360
+TYPE_HELP = "The command that runs your script with and without it, and says what it gains."
+
+
+def answer_of(run: store.StoredRun) -> Answer:
+    """Returns the answer on a run that has ended, with what proofs have shown since."""
+    verdict = findings.verdict_of(run)
+    shown = findings.proofs_of(run, verdict, state.view)
+    return answers.answer_of(verdict, shown)
+
+
+@guarded
+def draw_verdict(run: store.StoredRun) -> None:
+    """Draws the card."""
+    verdict = findings.verdict_of(run)
+    answer = answer_of(run)
+    icon, colour = LOOKS[verdict.kind]
+    with live.card(colour):
+        with st.container(key="verdict-line"):
+            line = f"{icon} **{escaped(answer.headline)}.** {escaped(answer.reason)}"
+            st.markdown(line, help=VERDICT_HELP)
+        if answer.is_conclusive:
+            no_fix = answer_card.NO_FIX
+            if verdict.kind != "not input-bound":
+                no_fix = "none that vitprof knows"
+            draw_buttons = partial(_draw_fix_buttons, run, verdict, answer)
+            answer_card.draw_answer(answer, draw_buttons, no_fix=no_fix)
+        disturbed = any(signature.name == "other-programs" for signature in verdict.signatures)
+        if disturbed and not own_script.is_own_script(run.config):
+            runs.draw_when_quiet(run)
+
+
+def _draw_fix_buttons(run: store.StoredRun, verdict: Verdict, answer: Answer) -> None:
+    """Draws what to do with the fix: use it, prove it, or have it as code."""
+    fix = answer.fix
+    if fix is None:
+        return
+    if own_script.is_own_script(run.config):
+        line = runs.to_compare_here(run)
+        if line and answer.proof is None:
+            with st.popover("Prove it", icon=":material/balance:", help=TYPE_HELP):
+                st.markdown("Type this in the folder of your script:")
+                st.code(line, language=None, wrap_lines=True)
+        return
+    if fix.place is None or not verdict.advice[fix.place].settings:
+        return
+    draw_advice_buttons(run, verdict.advice[fix.place], fix.place, first=True)
+
+
+def draw_advice_buttons(
+    run: store.StoredRun, advice: Advice, place: int, *, first: bool = False
+) -> None:
+    """Draws the buttons of an advice that vitprof can follow: *Prove it* until it is proven, *Use
+    it*, and *Code* of the `first` one."""
+    try:
+        advised = apply(run.config, advice.settings)
+    except ConfigError:  # of a part that this version has no more
+        return
+    spec = proof.spec_of(run.config, advised, of_run=run.id)
+    proven = None
+    if spec is not None:
+        proven = next((t for t in proof.begun(run) if t.spec.jobs == spec.jobs), None)
+    if spec is not None and proven is None:
+        proof.draw_button(spec, place, first=first)
+    kind: Literal["primary", "secondary"] = "secondary"
+    if first and proven is not None and not proven.held:
+        kind = "primary"
+    use = partial(settings.offer, advised)
+    act_button("Use it", f"use-advice-{place}", "tune", use, USE_HELP, type=kind)
+    if not first:
+        return
+    as_code = st.popover(
+        "Code", icon=":material/code:", help=CODE_HELP, key="answer-code", on_change="rerun"
+    )
+    if as_code.open:
+        as_code.code(_code_of(advised), language="python", height=CODE_PX)
+
+
+def _code_of(config: RunConfig) -> str:
+    try:
+        return code.script(config)
+    except ConfigError as error:
+        return f"# {error}"
