@@ -279,7 +279,7 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     assert "Done: 14 runs" in said(at)
     assert "Recommended" in said(at)
     assert any("simulated" in str(badge.value) for badge in at.markdown)
-    assert [e.label for e in at.expander] == ["What to mind", "Why: 1 failed"]
+    assert [e.label for e in at.expander] == ["Details", "Why: 1 failed"]
     assert "the disk is full: free some space" in said(at)
     assert re.fullmatch(r"2\d,\d00 \([\d,]+-[\d,]+\)", frame["Samples/s"][0])
     assert "memory, batch 128: round 6 not counted: other programs used 3.0 CPU cores" in said(at)

@@ -21,14 +21,16 @@ from vitprof.analysis.tournament.recommend import (
     cost_of,
     recommend,
 )
+from vitprof.analysis.verdict import answer as answers
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
 from vitprof.config import RunConfig, models, own_script, strategies
+from vitprof.experiments.answers import proof_of
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.store import StoredRun
-from vitprof.ui import live_chart, resources, tables, texts, widgets
+from vitprof.ui import answer_card, live_chart, resources, tables, texts, widgets
 from vitprof.ui.texts import (
     draw_problem,
     escaped,
@@ -47,7 +49,13 @@ from vitprof.ui.tournament.state import (
     leave,
     view,
 )
-from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, draw_table, draw_ways_on
+from vitprof.ui.tournament.table import (
+    COST_COLUMNS,
+    STATUSES,
+    best_run,
+    draw_table,
+    draw_ways_on,
+)
 
 
 @guarded
@@ -179,30 +187,48 @@ def _draw_answer(
             _draw_badges(row, recommendation)
     first, *rest = recommendation.sentences
     st.markdown(escaped(first))
+    if row is not None:
+        _draw_card(now, board, row)
     if row is not None and row.entry.strategy in strategies.STRATEGIES:
         st.caption(escaped(strategies.STRATEGIES[row.entry.strategy].what))
     if rest:
-        with st.expander("What to mind"):
+        with st.expander("Details"):
             st.markdown(escaped(" ".join(rest)))
     if row is not None:
         draw_ways_on(now, row, board, best=True)
 
 
+def _draw_card(
+    now: TournamentState, board: leaderboard.Leaderboard, row: leaderboard.LeaderboardRow
+) -> None:
+    """Draws the four answers: how the baseline was starved, and what the recommended setting
+    gains."""
+    base = board.row(board.baseline)
+    base_run = None if base is None else best_run(base)
+    if base_run is None:
+        return
+    verdict = resources.store().run(base_run).verdict
+    if verdict is None or not verdict.is_conclusive:
+        return
+    found = proof_of(row, board, now.tournament.id)
+    same_batch = base is not None and base.entry.batch_size == row.entry.batch_size
+    answer = answers.answer_of_tournament(verdict, found, same_batch=same_batch)
+    no_fix = "none: the baseline is as fast"
+    if row.key != board.baseline and found is None:
+        no_fix = "not decided"
+    answer_card.draw_answer(answer, no_fix=no_fix, starved_of="the baseline")
+
+
 def _draw_badges(row: leaderboard.LeaderboardRow, recommendation: Recommendation) -> None:
-    """Draws how much faster than the baseline the recommended setting is, and how sure it is the
-    fastest.
-    """
+    """Draws how sure it is that the recommended setting is the fastest."""
     if row.against_baseline == "undecided":
         return
-    if row.against_baseline:
-        interval = f"{formats.number(row.speed_up_low)} to {formats.number(row.speed_up_high)}"
-        st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
     if not math.isfinite(recommendation.probability):
         return
     sure = f"{100 * min(recommendation.probability, SUREST):.3g}% sure"
     about = f"{sure}. {SURE_HELP}"
     if recommendation.disturbed:
-        st.badge("beside other programs", color="orange", help=about)
+        st.badge("other programs ran", color="orange", help=about)
     else:
         st.badge(sure, color="blue", help=about)
 
