@@ -14,6 +14,7 @@ from vitprof import formats, names
 from vitprof.cli.common import options, terminal
 from vitprof.config import GROUPS, RunConfig
 from vitprof.errors import ConfigError
+from vitprof.experiments import answers
 from vitprof.experiments.headroom_runs import find_headroom
 from vitprof.export import new_file, tables, write_text
 from vitprof.export.code import script
@@ -28,11 +29,14 @@ def _html(store: RunStore, runs: list[StoredRun], file: BinaryIO) -> None:
     from vitprof.export.report import html_report
 
     headrooms = {}
+    proofs = {}
     for run in runs:
         headroom = find_headroom(store, run)
         if headroom is not None:
             headrooms[run.id] = headroom
-    file.write(html_report(store, runs, headrooms=headrooms).encode())
+        if run.verdict is not None:
+            proofs[run.id] = answers.proofs_of(store, run, run.verdict)
+    file.write(html_report(store, runs, headrooms=headrooms, proofs=proofs).encode())
 
 
 def _trace(

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from vitprof import errors, formats
+from vitprof.analysis.verdict.answer import Proof
 from vitprof.cli.common import results, terminal
 from vitprof.config.bounds import LIST_PAGE
+from vitprof.experiments import answers
 from vitprof.export.tables import run_object
 from vitprof.program import program
 from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
@@ -79,7 +81,7 @@ def runs(
     )
     with terminal.open_store(settle=True) as store:
         if run is not None:
-            _show(store.run(run), store.tags(run), as_json)
+            _show(store, store.run(run), as_json)
             return
         total = store.count_runs(query)
         if limit is not None:
@@ -108,13 +110,17 @@ def runs(
         )
 
 
-def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:
+def _show(store: RunStore, run: StoredRun, as_json: bool) -> None:
     if as_json:
-        terminal.print_json(run_object(run, tags))
+        terminal.print_json(run_object(run, store.tags(run.id)))
         return
     if run.summary is None or not run.summary.n_steps:
         terminal.out.print(f"run {run.id}: {run.name}: {run.status}")
-    results.show_run(run)
+    verdict = answers.verdict_now(store, run)
+    found: tuple[Proof, ...] = ()
+    if verdict is not None:
+        found = answers.proofs_of(store, run, verdict)
+    results.show_run(run, verdict, found)
     terminal.show(*run.notices)
     if run.error:
         terminal.show(run.error)

@@ -20,7 +20,7 @@ from vitprof import errors, formats
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import loading, summary
 from vitprof.analysis.timing.compute_parts import divided_compute_of, divided_in_words
-from vitprof.analysis.verdict import no_verdict, rendering
+from vitprof.analysis.verdict import no_verdict
 from vitprof.analysis.verdict.causal import causal_profile
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.attempts import Attempt
@@ -28,6 +28,7 @@ from vitprof.cli import dashboard
 from vitprof.cli.common import results, terminal
 from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config import bounds, own_script
+from vitprof.experiments import answers
 from vitprof.export import tables, write_text
 from vitprof.export.trackers import TrackerLink
 from vitprof.jobs.command import CommandRunner
@@ -37,6 +38,7 @@ from vitprof.jobs.unseen import UNSEEN_AFTER_S
 from vitprof.masking import masked_command
 from vitprof.names import MAX_NAME
 from vitprof.program import program, why_not_started
+from vitprof.recording.columns import RunSummary
 from vitprof.store import MissingError, RunStore, StoredRun, chunks
 from vitprof.store.new_run import NewRun
 
@@ -135,7 +137,7 @@ def watch(
                 run, line = nodes.join(store, run, finalise.settle)
                 if line:
                     _say(line)
-                _show_result(run, quiet=quiet)
+                _show_result(store, run, quiet=quiet)
                 if link is not None:
                     line = link.conclude(run)
                     if line:
@@ -198,7 +200,7 @@ def _watched(
     stop = threading.Event()
     follows = threading.Event()
     failed: list[str] = []
-    new = NewRun.of(own_script.own_config(name), {"command": command})
+    new = NewRun.of(own_script.own_config(name), {"command": command, "directory": os.getcwd()})
 
     def start() -> CommandRunner:
         follows.set()
@@ -291,8 +293,8 @@ def _state(runner: CommandRunner) -> str:
     return ""
 
 
-def _show_result(run: StoredRun, *, quiet: bool) -> None:
-    result = [] if quiet else _result(run)
+def _show_result(store: RunStore, run: StoredRun, *, quiet: bool) -> None:
+    result = [] if quiet else _result(store, run)
     lines = [*result, *run.notices]
     if run.error:
         lines.append(f"vitprof: run {run.id}: {run.error}")
@@ -301,41 +303,21 @@ def _show_result(run: StoredRun, *, quiet: bool) -> None:
     terminal.show(*lines, console=terminal.err)
 
 
-def _result(run: StoredRun) -> list[str]:
-    """Returns the lines on a run: its verdict, what that is based on, and what to do; none without steps."""
+def _result(store: RunStore, run: StoredRun) -> list[str]:
+    """Returns the lines on a run: the answer, and what that is based on; none without steps."""
     s = run.summary
     verdict = run.verdict
     if s is None or not s.n_steps or verdict is None:
         return []
-    based = [f"{s.n_steady_steps:,} steady steps of {s.n_steps:,}"]
-    if math.isfinite(s.samples_per_s):
-        speed = formats.number(s.samples_per_s, "samples/s")
-        if math.isfinite(s.samples_per_s_low):
-            low = formats.number(s.samples_per_s_low)
-            high = formats.number(s.samples_per_s_high)
-            speed += f" (95%: {low} to {high})"
-        based.append(speed)
-    elif math.isfinite(s.step_ms_median):
-        based.append(f"{formats.seconds(s.step_ms_median / 1e3)} a step")
-    if math.isfinite(verdict.idle_frac):
-        low = formats.percent(verdict.idle_frac_low)
-        high = formats.percent(verdict.idle_frac_high)
-        based.append(f"idle for data {formats.percent(verdict.idle_frac)} (95%: {low} to {high})")
-    if math.isfinite(s.data_wait_frac) and not no_verdict.not_measurable(run.facts, s.n_steps):
-        based.append(f"data wait {formats.percent(s.data_wait_frac)}")
-    lines = [
-        f"\nvitprof run {run.id}: {run.name}",
-        rendering.render(verdict).whole,
-        f"  based on {', '.join(based)}",
-    ]
+    lines = [f"\nvitprof run {run.id}: {run.name}"]
+    lines += results.answer_lines(verdict, answers.proofs_of(store, run, verdict))
+    lines.append(f"  based on {', '.join(_based_on(run, s))}")
     divided = divided_compute_of(s)
     if divided is not None:
         lines.append(f"  {divided_in_words(divided)}")
     transforms = loading.shares_in_words(loading.transform_times(run.facts))
     if transforms:
         lines.append(f"  transforms: {transforms}")
-    lines += [f"  try {a.words}. {rendering.why_advised(a)}" for a in verdict.advice]
-    lines += [f"  seen: {signature.sentence}" for signature in verdict.signatures]
     lines += [f"  {sentence}" for sentence in results.on_ranks(run)]
     headroom = own_headroom(run.facts)
     if headroom is not None and verdict.is_conclusive:
@@ -348,6 +330,24 @@ def _result(run: StoredRun) -> list[str]:
         address = f"type {program()} and open run {run.id} under History"
     lines.append(f"  its charts: {address}")
     return lines
+
+
+def _based_on(run: StoredRun, summary: RunSummary) -> list[str]:
+    """Returns the figures that the answer rests on."""
+    based = [f"{summary.n_steady_steps:,} steady steps of {summary.n_steps:,}"]
+    if math.isfinite(summary.samples_per_s):
+        speed = formats.number(summary.samples_per_s, "samples/s")
+        if math.isfinite(summary.samples_per_s_low):
+            low = formats.number(summary.samples_per_s_low)
+            high = formats.number(summary.samples_per_s_high)
+            speed += f" (95%: {low} to {high})"
+        based.append(speed)
+    elif math.isfinite(summary.step_ms_median):
+        based.append(f"{formats.seconds(summary.step_ms_median / 1e3)} a step")
+    waits_are_known = not no_verdict.not_measurable(run.facts, summary.n_steps)
+    if math.isfinite(summary.data_wait_frac) and waits_are_known:
+        based.append(f"data wait of the loop {formats.percent(summary.data_wait_frac)}")
+    return based
 
 
 def _status(code: int) -> int:

@@ -13,6 +13,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.config.own_script import is_own_script
+from vitprof.experiments import answers
 from vitprof.experiments.headroom_runs import find_headroom
 from vitprof.export import bundle, code, report, tables, trace
 from vitprof.store import RunStore, StoredRun
@@ -39,13 +40,18 @@ class File:
 def _report(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
     headrooms = {}
     verdicts = {}
+    proofs = {}
     for run in runs:
         headroom = find_headroom(store, run)
         if headroom is not None:
             headrooms[run.id] = headroom
         if run.summary is not None and run.summary.n_steps:
-            verdicts[run.id] = findings.verdict_of(run)
-    return report.html_report(store, runs, headrooms=headrooms, verdicts=verdicts).encode()
+            verdict = findings.verdict_of(run)
+            verdicts[run.id] = verdict
+            proofs[run.id] = answers.proofs_of(store, run, verdict)
+    return report.html_report(
+        store, runs, headrooms=headrooms, verdicts=verdicts, proofs=proofs
+    ).encode()
 
 
 def _written(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from vitprof import formats, store
+from vitprof import formats
 from vitprof.analysis.tournament import entries, recommend
 from vitprof.analysis.tournament.leaderboard import (
     Leaderboard,
@@ -12,21 +12,26 @@ from vitprof.analysis.tournament.leaderboard import (
     runs_words,
     spoiled_words,
 )
+from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict import rendering
+from vitprof.analysis.verdict.answer import Proof
 from vitprof.cli.common import terminal
 from vitprof.config import own_script
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tables import figures_in_words
-from vitprof.recording.verdict import Verdict
+from vitprof.recording.verdict import Advice, Verdict
+from vitprof.store import StoredRun
 
 MAX_REASONS_SHOWN = 6
 """The most settings whose break-even is shown; they are the fastest of each strategy."""
 
 
-def show_run(run: store.StoredRun) -> None:
-    """Prints the main figures of a run as a table, and its verdict. Prints nothing for a run without
-    steps.
+def show_run(run: StoredRun, verdict: Verdict | None = None, found: Sequence[Proof] = ()) -> None:
+    """Prints the main figures of a run as a table, and the answer on it. Prints nothing for a run
+    without steps.
+
+    `verdict`: a newer one than that stored with the run; `found`: what proofs have shown.
     """
     if run.summary is None or not run.summary.n_steps:
         return
@@ -34,22 +39,48 @@ def show_run(run: store.StoredRun) -> None:
     if run.simulated:
         title += " (simulated device)"
     terminal.show_table((), figures_in_words(run), title, show_header=False)
-    verdict = run.verdict
+    verdict = verdict or run.verdict
     is_conclusive = verdict is not None and verdict.is_conclusive
     # of a run that failed early its error says more
     if verdict is not None and (is_conclusive or run.status != "failed"):
-        _show_verdict(verdict)
+        terminal.show("", *answer_lines(verdict, found))
     terminal.show(*(f"  {sentence}" for sentence in on_ranks(run)))
     if is_conclusive and own_script.is_own_script(run.config):
         terminal.show(*to_compare(run))
 
 
-def on_ranks(run: store.StoredRun) -> list[str]:
+def answer_lines(verdict: Verdict, found: Sequence[Proof]) -> list[str]:
+    """Returns the lines of the answer on a run: starved or not, by what, what there is to gain, the
+    fix, then what else is advised and was seen."""
+    answer = answers.answer_of(verdict, found)
+    lines = [f"{answer.headline}. {answer.reason}"]
+    lines += [f"  {question:<9}{words}" for question, words in answers.lines(answer)]
+    lines += [f"  {words}" for words in (answer.details, answer.remark) if words]
+    in_fix = answer.fix.place if answer.fix is not None else None
+    for place, advice in enumerate(verdict.advice):
+        label = "why:" if place == in_fix else "or try:"
+        lines.append(f"  {label:<9}{_advised(advice, named=place != in_fix)}")
+    lines += [f"  {'seen:':<9}{signature.sentence}" for signature in verdict.signatures]
+    return lines
+
+
+def _advised(advice: Advice, *, named: bool) -> str:
+    """Returns why to follow an advice, after the advice itself if `named`, and what to type."""
+    words = rendering.why_advised(advice)
+    if named:
+        words = f"{advice.words}. {words}"
+    if advice.settings:
+        options = [_typed(name, value) for name, value in advice.settings.items()]
+        words += f" ({' '.join(options)})"
+    return words
+
+
+def on_ranks(run: StoredRun) -> list[str]:
     """Returns lines on the ranks of a distributed job; none of another one."""
     return [str(sentence) for sentence in run.facts.get("ranks", {}).get("sentences", ())]
 
 
-def to_compare(run: store.StoredRun) -> list[str]:
+def to_compare(run: StoredRun) -> list[str]:
     """Returns the line with the tournament to type for a watched run, if its loader has settings to compare."""
     command = str(run.facts.get("command", "COMMAND"))
     advised = run.verdict.advised_workers if run.verdict else ()
@@ -57,17 +88,6 @@ def to_compare(run: store.StoredRun) -> list[str]:
     if not line:
         return []
     return [f"  to compare settings of its DataLoader type {line}"]
-
-
-def _show_verdict(verdict: Verdict) -> None:
-    terminal.show(f"\n{rendering.render(verdict).whole}")
-    for advice in verdict.advice:
-        what = advice.words
-        if advice.settings:
-            options = [_typed(name, value) for name, value in advice.settings.items()]
-            what += f": {' '.join(options)}"
-        terminal.show(f"  try {what}. {rendering.why_advised(advice)}")
-    terminal.show(*(f"  seen: {signature.sentence}" for signature in verdict.signatures))
 
 
 def _typed(name: str, value: Any) -> str:

@@ -9,6 +9,7 @@ figures are still in tables.
 import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
 from vitprof.analysis.timing.steady import steady_state, training
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict import headroom as free_data
+from vitprof.analysis.verdict.answer import Proof, answer_of
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.charts import live, style
 from vitprof.charts.breakdown import device_time, loading_bar, waterfall
@@ -50,13 +52,14 @@ def html_report(
     *,
     headrooms: Mapping[int, free_data.Headroom] | None = None,
     verdicts: Mapping[int, Verdict] | None = None,
+    proofs: Mapping[int, Sequence[Proof]] | None = None,
     now: dt.datetime | None = None,
 ) -> str:
     """Returns the text of the HTML file. Raises `VitprofError` for no runs or too many.
 
     `headrooms` and `verdicts` are by run id. A run without an entry in `verdicts` has the stored
-    verdict; with an entry in `headrooms` it is judged again. `now` (with a time zone) is when the
-    report was made.
+    verdict; with an entry in `headrooms` it is judged again. `proofs` are what proofs of fixes
+    have shown, by run id. `now` (with a time zone) is when the report was made.
     """
     if not runs:
         raise VitprofError(f"a report needs at least one run; {program()} runs lists them")
@@ -72,7 +75,11 @@ def html_report(
         verdict = (verdicts or {}).get(run.id)
         headroom = (headrooms or {}).get(run.id)
         charted = len(contents) < MOST_CHARTED
-        contents.append(_contents(run, steps, telemetry, verdict, headroom, charted=charted))
+        of_run = _contents(run, steps, telemetry, verdict, headroom, charted=charted)
+        if of_run.verdict is not None:
+            shown = (proofs or {}).get(run.id, ())
+            of_run = replace(of_run, answer=answer_of(of_run.verdict, shown))
+        contents.append(of_run)
         if len(runs) > 1:
             about = (run.id, run.config, run.environment, run.facts, run.summary)
             facts.append(guard.run_facts(*about, steps, telemetry))
@@ -99,7 +106,7 @@ def _contents(
     (n,) by column.
     """
     if not len(steps["step"]):
-        return Contents(run, verdict, _headline(run))
+        return Contents(run, verdict, None, _headline(run))
     if verdict is None and headroom is None:
         verdict = run.verdict
     if verdict is None:
@@ -116,7 +123,7 @@ def _contents(
     if verdict is None or verdict.is_conclusive:
         parts += _own_headroom(run)
     shown = [part for part in parts if charted or isinstance(part, Table)]
-    return Contents(run, verdict, _headline(run), shown)
+    return Contents(run, verdict, None, _headline(run), shown)
 
 
 def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:

@@ -17,7 +17,9 @@ import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
 from vitprof import __version__, store
+from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict import rendering
+from vitprof.analysis.verdict.answer import Answer
 from vitprof.charts.style import COMPUTE, DATA_WAIT, IDLE, NEUTRAL, PLOTLY_JS
 from vitprof.config import GROUPS
 from vitprof.recording.verdict import Verdict
@@ -63,6 +65,8 @@ class Contents:
     run: store.StoredRun
     verdict: Verdict | None
     """None for a run without any step, and for one that cannot be judged in time."""
+    answer: Answer | None
+    """The answer that follows from the verdict and from proofs; None likewise."""
     headline: Table
     parts: Sequence[Chart | Table] = ()
     """Charts and tables in the order in which they are read."""
@@ -190,14 +194,17 @@ def _run(one: Contents, figures: list[str]) -> str:
 
 def _verdict(one: Contents) -> str:
     verdict = one.verdict
-    if verdict is None:
+    answer = one.answer
+    if verdict is None or answer is None:
         return ""
-    text = rendering.render(verdict)
     colour = COLOURS.get(verdict.kind, "other")
-    sentences = e(" ".join(text.sentences))
-    out = [f'<div class="verdict {colour}"><p><b>{e(text.headline)}.</b> {sentences}</p>']
+    out = [
+        f'<div class="verdict {colour}"><p><b>{e(answer.headline)}.</b> {e(answer.reason)}</p>',
+        *_answers(answer),
+    ]
+    out += [f"<p>{e(words)}</p>" for words in (answer.details, answer.remark) if words]
     if verdict.advice:
-        out.append("<ol>")
+        out.append("<p>To try, the best first:</p><ol>")
         out += [
             f"<li><b>{e(_sentence(a.words))}</b> {e(_sentence(rendering.why_advised(a)))}</li>"
             for a in verdict.advice
@@ -207,6 +214,15 @@ def _verdict(one: Contents) -> str:
         patterns = "".join(f"<li>{e(s.sentence)}</li>" for s in verdict.signatures)
         out.append(f"<p>Patterns found:</p><ul>{patterns}</ul>")
     return "".join(out) + "</div>"
+
+
+def _answers(answer: Answer) -> list[str]:
+    """Returns the answers after the first as a list of questions."""
+    lines = answers.lines(answer)
+    if not lines:
+        return []
+    items = "".join(f"<dt>{e(question)}</dt><dd>{e(words)}</dd>" for question, words in lines)
+    return [f"<dl>{items}</dl>"]
 
 
 def _sentence(text: str) -> str:
