@@ -524,7 +524,12 @@ def test_an_own_script_is_told_its_heaviest_transform() -> None:
         advice.words
         == "Crop on the device, and transforms that are not random done once beforehand"
     )
-    assert advice.reason == "Most of the work on a batch is done in transforms, 75% of it in Crop."
+    assert advice.reason == "Training time goes into transforms, 75% of that into Crop."
+    assert math.isnan(advice.most_times)
+    timed = dataclasses.replace(situation, step_ms=20.0, exposed_ms={"transform": 10.0})
+    (known,) = [a for a in advise(timed) if "on the device" in a.words]
+    assert known.reason == "50% of the training time goes into transforms, 75% of that into Crop."
+    assert known.most_times == pytest.approx(20 / 12.5), "without Crop, not without all transforms"
     (on_cpu,) = [
         a for a in advise(dataclasses.replace(situation, on_cpu=True)) if "Crop" in a.reason
     ]

@@ -290,6 +290,7 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
         waiting = percent(s.waiting_frac)
         yield Advice({}, words, f"{waiting} of the time of making a batch is a wait, not CPU work.")
         return
+    saved_ms = s.exposed_ms.get(cause, math.nan)
     if cause == "read" and making and making["opened"] >= making["batches"]:
         cause = "files"
     words, work = LIGHTER.get(cause, ("", ""))
@@ -303,9 +304,26 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
         elif most is not None:
             words = f"{most.name} on the device, and {once}"
         if most is not None:
-            work += f", {percent(most.frac)} of it in {most.name}"
+            work += f", {percent(most.frac)} of that into {most.name}"
+            saved_ms *= most.frac
     if words:
-        yield Advice({}, words, f"Most of the work on a batch is {work}.")
+        yield Advice({}, words, _goes_into(s, cause, work), most_times=_times(s, saved_ms))
+
+
+def _goes_into(s: advice_rules.Situation, cause: str, work: str) -> str:
+    """Returns how much of the training time a stage of loading costs: "42% of the training time goes
+    into transforms."."""
+    stage = "read" if cause == "files" else cause
+    frac = s.exposed_ms.get(stage, math.nan) / s.step_ms
+    how_much = "Training time" if math.isnan(frac) else f"{percent(frac)} of the training time"
+    return f"{how_much} goes into {work}."
+
+
+def _times(s: advice_rules.Situation, saved_ms: float) -> float:
+    """Returns how many times as fast a step is that is `saved_ms` shorter, at most; NaN if it is not
+    known."""
+    left_ms = s.step_ms - saved_ms
+    return s.step_ms / left_ms if left_ms > 0 else math.nan
 
 
 def _lighter_batches(s: advice_rules.Situation) -> Advice:
@@ -339,21 +357,21 @@ FETCHING_A_STREAM = f"fetching {WHAT_IS_WAITED_FOR} ahead, in larger parts or by
 """For an IterableDataset: nobody asks it for several samples."""
 COLLATE = "a collate function that fills one tensor"
 LIGHTER = {
-    "read": ("less work in the dataset for each sample", "done in the dataset"),
+    "read": ("less work in the dataset for each sample", "the dataset, without its transforms"),
     "files": (
         "a faster decoder, smaller files, or samples kept decoded in one memory-mapped file",
-        "done in the dataset: reading and decoding",
+        "the dataset: reading and decoding",
     ),
     "transform": (
         "transforms on the device, or those that are not random done once beforehand",
-        "done in transforms",
+        "transforms",
     ),
     "collate": (
         f"{COLLATE}, or __getitems__ in the dataset",
         "putting samples together",
     ),
 }
-"""What takes longest -> what to try, and what most of the work on a batch is."""
+"""What takes longest -> what to try, and what the training time goes into."""
 
 
 def _more_dataloader_workers(

@@ -48,6 +48,9 @@ class Situation:
     (`resources.waiting_frac`)."""
     sampler_ms: float = 0.0
     """Milliseconds that the sampler takes in a step, whatever the number of workers."""
+    exposed_ms: Mapping[str, float] = field(default_factory=dict)
+    """Stage of loading -> milliseconds by which a step would be shorter if the stage took no time
+    (`Share.exposed_ms`)."""
     causes: Sequence[str] = ()
     """Stages with a large share of the idle time, the largest first; their advice follows that for
     `cause`."""

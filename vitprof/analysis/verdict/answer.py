@@ -5,14 +5,14 @@ evidence there is. The words are made here too, so that a figure reads the same 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from vitprof.analysis import faster, thresholds
 from vitprof.analysis.verdict import rendering
 from vitprof.formats import number, percent
-from vitprof.recording.verdict import Verdict
+from vitprof.recording.verdict import Advice, Verdict
 
 Relation = faster.Relation | Literal["unneeded"]
 """How a fix compares with the job before it; "unneeded": undecided, but very likely within 5%."""
@@ -372,14 +372,16 @@ def _fix(verdict: Verdict, proofs: Sequence[Proof], proven: Proof | None) -> Fix
     refuted = {p.place for p in proofs if p.relation in ("equal", "slower", "unneeded")}
     for place, advice in enumerate(verdict.advice):
         if place not in refuted:
-            words = argument_words(advice.arguments) or advice.words
-            return Fix(words=words, place=place, most_times=advice.most_times)
+            return Fix(words=_in_short(advice), place=place, most_times=advice.most_times)
     return None
 
 
-def argument_words(arguments: Mapping[str, Any]) -> str:
-    """Returns arguments of a DataLoader as they are written: "num_workers=2, pin_memory=True"."""
-    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+def _in_short(advice: Advice) -> str:
+    """Returns an advice as what is written: "num_workers=2" for "setting num_workers=2 in the
+    DataLoader"."""
+    if not advice.arguments:
+        return advice.words
+    return advice.words.removeprefix("setting ").removesuffix(" in the DataLoader")
 
 
 # The answers in words.

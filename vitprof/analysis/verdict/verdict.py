@@ -145,4 +145,5 @@ def _situation(evidence: Evidence, verdict: Verdict) -> advice_rules.Situation:
         signatures=verdict.signatures,
         sampler_ms=evidence.sampler_ms,
         causes=tuple(causes),
+        exposed_ms={share.name: share.exposed_ms for share in verdict.shares},
     )
