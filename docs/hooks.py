@@ -6,7 +6,7 @@ from typing import Any
 
 from vitprof.cli.schema import PRINTED
 from vitprof.config import descriptions
-from vitprof.export.tables import STEPS_HEADER, SUMMARY_HEADER
+from vitprof.export.tables import ANSWER_DOCS, STEPS_HEADER, SUMMARY_HEADER
 from vitprof.export.trace import COUNTERS
 from vitprof.recording import codec
 from vitprof.recording.columns import RunSummary, StepRecord, TelemetrySample
@@ -42,7 +42,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 def columns() -> str:
     """Returns tables of the columns of runs, steps and telemetry, with telemetry's names in traces."""
     settings = {name: text for name, text in descriptions().items() if name != "name"}
-    of_run = RUN_WORDS | settings | _words(RunSummary)
+    of_run = RUN_WORDS | settings | _words(RunSummary) | ANSWER_DOCS
     lines = ["## Columns of a run", "", "| column | meaning |", "|---|---|"]
     lines += [f"| `{name}` | {_cell(of_run[name])} |" for name in SUMMARY_HEADER]
     lines += ["", "## Columns of a step", "", "| column | meaning |", "|---|---|"]

@@ -54,6 +54,15 @@ def test_every_format_makes_its_file(export: Call, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "trace.out").read_text())["traceEvents"]
 
 
+def test_the_name_of_a_file_says_its_format(export: Call, tmp_path: Path) -> None:
+    as_json = tmp_path / "runs.json"
+    export("1", "--output", str(as_json))
+    assert json.loads(as_json.read_text())["runs"][0]["run_id"] == 1
+    plain = tmp_path / "runs"
+    export("1", "--output", str(plain))
+    assert plain.read_text().startswith("run_id,"), "without an end it is a table"
+
+
 def test_text_goes_to_standard_output_as_it_would_to_a_file(export: Call, tmp_path: Path) -> None:
     target = tmp_path / "x.csv"
     for args in (["--format", "csv", "--steps"], ["--format", "steps-csv"], ["--steps"]):

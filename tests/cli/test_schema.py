@@ -90,7 +90,7 @@ def test_runs_of_every_kind_are_as_their_schema_says(call: Call, mine: RunStore)
 
 def test_the_command_prints_them(call: Call) -> None:
     out = succeeds(call, "schema")
-    assert all(f" {name} " in out for name in PRINTED)
+    assert all(f"\n{name} " in out for name in PRINTED)
     status, out, err = call("schema", "check")
     assert (status, err, json.loads(out)) == (0, "", schema("check"))
     assert "there is no nothing; choose one of run, runs, " in one_line(call, "schema", "nothing")

@@ -66,7 +66,7 @@ def parse(text: str) -> list[dict[str, str]]:
 
 
 def test_the_headers_are_the_tables_of_the_records() -> None:
-    last = ("error", "schema_version", "simulated", "verdict")
+    last = ("error", "schema_version", "simulated", "verdict", *tables.ANSWER_DOCS)
     of_run = (
         *recorded.RUN_COLUMNS,
         *CONFIG_COLUMNS,

@@ -55,10 +55,18 @@ def _trace(
     return write(store, runs, file, whole=whole)
 
 
+def _summary_csv(store: RunStore, runs: list[StoredRun], file: BinaryIO) -> None:
+    file.write(tables.summary_csv(runs, answers.answers_of(store, runs)).encode())
+
+
+def _summary_parquet(store: RunStore, runs: list[StoredRun], file: BinaryIO) -> None:
+    file.write(tables.summary_parquet(runs, answers.answers_of(store, runs)))
+
+
 FORMATS: dict[str, Write] = {
-    "csv": lambda store, runs, file: file.write(tables.summary_csv(runs).encode()),
+    "csv": _summary_csv,
     "steps-csv": tables.write_steps_csv,
-    "parquet": lambda store, runs, file: file.write(tables.summary_parquet(runs)),
+    "parquet": _summary_parquet,
     "steps-parquet": tables.write_steps_parquet,
     "json": partial(tables.write_runs_json, series=False),
     "steps-json": tables.write_runs_json,
@@ -80,11 +88,38 @@ class _Terminal(io.BytesIO):
         return sys.stdout.buffer.write(names.harmless(bytes(data).decode()).encode())
 
 
+FORMAT_HELP = f"{', '.join(FORMATS)}; if not given, what the name of the file says, else csv"
+
+
+def _format_of(output: Path | None) -> str:
+    """Returns the format that a file's name asks for: "json" for x.json; "csv" without a file, or
+    where its name has no end."""
+    if output is None or "." not in output.name:
+        return "csv"
+    suffix = output.name.removesuffix(".gz").rpartition(".")[2].lower()
+    if suffix not in OF_SUFFIX:
+        known = ", ".join(f".{name}" for name in OF_SUFFIX)
+        why = f"which format is not clear from its name; give --format, or a name that ends in {known}"
+        raise ConfigError("output", output.name, why)
+    return OF_SUFFIX[suffix]
+
+
+OF_SUFFIX = {
+    "csv": "csv",
+    "json": "json",
+    "parquet": "parquet",
+    "html": "html",
+    "trace": "trace",
+}
+"""End of a file's name -> the format that is written into it."""
+
+
 def export(
     run_ids: Annotated[list[int], terminal.run_id("ids, as `runs` lists them")],
     kind: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help=", ".join(FORMATS))
-    ] = "csv",
+        str,
+        typer.Option("--format", metavar="FORMAT", help=FORMAT_HELP, show_default=False),
+    ] = "",
     output: Annotated[Path | None, typer.Option("--output", help=OUTPUT_HELP)] = None,
     steps: Annotated[bool, typer.Option("--steps", help=STEPS_HELP)] = False,
     all_steps: Annotated[bool, typer.Option("--all-steps", help=ALL_STEPS_HELP)] = False,
@@ -93,6 +128,8 @@ def export(
     ] = None,
 ) -> None:
     """Write runs to a file: a table, JSON, a report, a trace for ui.perfetto.dev."""
+    if not kind:
+        kind = "csv" if csv is not None else _format_of(output)
     if csv is not None:
         if output is not None or kind not in ("csv", "steps-csv"):
             raise ConfigError(

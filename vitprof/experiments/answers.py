@@ -4,7 +4,7 @@ and what tournaments have shown of fixes.
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from vitprof.analysis import thresholds
@@ -36,6 +36,12 @@ def answer_of_run(store: RunStore, run: StoredRun, view: View | None = None) -> 
     if verdict is None:
         return None
     return answer_of(verdict, proofs_of(store, run, verdict, view))
+
+
+def answers_of(store: RunStore, runs: Iterable[StoredRun]) -> dict[int, Answer]:
+    """Returns the answers on those runs that have one, by number."""
+    found = {run.id: answer_of_run(store, run) for run in runs}
+    return {number: answer for number, answer in found.items() if answer is not None}
 
 
 def verdict_now(store: RunStore, run: StoredRun) -> Verdict | None:

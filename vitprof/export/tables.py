@@ -14,7 +14,7 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, BinaryIO, cast
 
@@ -25,6 +25,7 @@ from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing import utilisation
 from vitprof.analysis.timing.compute_parts import divided_compute_of, parts_in_words
 from vitprof.analysis.verdict import headroom
+from vitprof.analysis.verdict.answer import Answer, answer_of, causes_in_words
 from vitprof.config import CONFIG_COLUMNS, RunConfig, descriptions, types_of
 from vitprof.recording import codec, columns, recording
 from vitprof.store import RunStore, StoredRun, chunks
@@ -32,6 +33,23 @@ from vitprof.store.nodes import MOMENTS, of_other_ranks
 
 FORMULA_STARTS = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r")
 """With the full-width forms, which spreadsheets of some languages take for the same."""
+ANSWER_DOCS: dict[str, str] = {
+    "answer": "the verdict in a word or two, as the page has it: Input-bound, Disturbed",
+    "waits_for": "what the device waited for: data, data and copies, launching kernels",
+    "waits_frac": "share of the training time that it waited for that, 0 to 1",
+    "waits_frac_low": "lower end of its 95% interval, which decides the verdict",
+    "waits_frac_high": "upper end of that interval",
+    "by_what": "causes of that, each with its share of the training time",
+    "gain_at_most": "how many times as fast the job would be with free data",
+    "gain_measured": "whether that was measured by replaying batches; estimated if not",
+    "gain_proven": "how many times as fast the fix is, by runs of both",
+    "gain_proven_low": "lower end of its 95% interval",
+    "gain_proven_high": "upper end of that interval",
+    "proof_tournament": "number of the tournament that has shown that",
+    "fix": "what to change",
+    "other_programs_cores": "CPU cores that other programs used meanwhile, where that was much",
+}
+"""Columns of the answer on a run -> what they are; empty where there is no verdict."""
 SUMMARY_HEADER = (
     *columns.RUN_COLUMNS,
     *CONFIG_COLUMNS,
@@ -41,6 +59,7 @@ SUMMARY_HEADER = (
     "schema_version",
     "simulated",
     "verdict",
+    *ANSWER_DOCS,
 )
 STEPS_HEADER = (*columns.RUN_COLUMNS[:2], *columns.STEP_COLUMNS, "simulated")
 FIGURES = (*columns.columns(columns.StepRecord), *columns.columns(columns.RunSummary))
@@ -52,7 +71,13 @@ KINDS: dict[str, type] = (
     dict.fromkeys((*STEPS_HEADER, *SUMMARY_HEADER), str)
     | {name: kind for name, (kind, *_) in types_of(RunConfig).items()}
     | {c.name: int if c.integer else float for c in FIGURES}
-    | {"run_id": int, "schema_version": int, "simulated": bool}
+    | {"run_id": int, "schema_version": int, "simulated": bool, "gain_measured": bool}
+    | {"proof_tournament": int}
+    | {
+        name: float
+        for name in ANSWER_DOCS
+        if name.startswith(("waits_frac", "gain_at", "gain_proven", "other_programs"))
+    }
 )
 """Column -> the type of its values; a column of steps that only another version knows holds
 floats."""
@@ -92,7 +117,45 @@ def _figures(run: StoredRun) -> dict[str, float | int | None]:
     return columns.summary_to_dict(run.summary)
 
 
-def summary_row(run: StoredRun) -> list[object]:
+Answers = Mapping[int, Answer]
+"""Number of a run -> the answer on it, with what proofs have shown."""
+
+
+def answer_values(run: StoredRun, answer: Answer | None) -> dict[str, object]:
+    """Returns the answer on a run by the columns of `ANSWER_DOCS`; empty where there is none.
+
+    `answer`: one that knows of proofs; without it that of the verdict alone.
+    """
+    values: dict[str, object] = dict.fromkeys(ANSWER_DOCS)
+    if answer is None and run.verdict is not None:
+        answer = answer_of(run.verdict)
+    if answer is None:
+        return values
+    values["answer"] = answer.headline
+    if not answer.is_conclusive:
+        return values
+    values["waits_for"] = answer.waits_for
+    values["waits_frac"] = answer.frac
+    values["waits_frac_low"] = answer.low
+    values["waits_frac_high"] = answer.high
+    values["by_what"] = causes_in_words(answer)
+    if answer.ceiling is not None:
+        values["gain_at_most"] = answer.ceiling.times
+        values["gain_measured"] = answer.ceiling.measured
+    if answer.proof is not None:
+        values["gain_proven"] = answer.proof.times
+        values["gain_proven_low"] = answer.proof.low
+        values["gain_proven_high"] = answer.proof.high
+        values["proof_tournament"] = answer.proof.tournament_id
+    if answer.fix is not None:
+        values["fix"] = answer.fix.words
+    for signature in run.verdict.signatures if run.verdict is not None else ():
+        if signature.name == "other-programs":
+            values["other_programs_cores"] = signature.evidence.get("cores")
+    return values
+
+
+def summary_row(run: StoredRun, answers: Answers | None = None) -> list[object]:
     """Returns the values of a run in the order of `SUMMARY_HEADER`."""
     summary = _figures(run)
     device_name = run.environment.get("device_name")
@@ -105,6 +168,7 @@ def summary_row(run: StoredRun) -> list[object]:
         columns.SCHEMA_VERSION,
         run.simulated,
         run.verdict.kind if run.verdict else None,
+        *answer_values(run, (answers or {}).get(run.id)).values(),
     ]
 
 
@@ -278,9 +342,9 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]] = ()) -> st
     return out.getvalue()
 
 
-def summary_csv(runs: Iterable[StoredRun]) -> str:
-    """Returns a CSV file with one row for each run: its config and its summary."""
-    return csv_text(SUMMARY_HEADER, map(summary_row, runs))
+def summary_csv(runs: Iterable[StoredRun], answers: Answers | None = None) -> str:
+    """Returns a CSV file with one row for each run: its config, its summary and its answer."""
+    return csv_text(SUMMARY_HEADER, [summary_row(run, answers) for run in runs])
 
 
 def write_steps_csv(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) -> None:
@@ -355,13 +419,13 @@ def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: Binary
                 writer.write_table(table, row_group_size=ROW_GROUP)
 
 
-def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
+def summary_parquet(runs: Sequence[StoredRun], answers: Answers | None = None) -> bytes:
     """Returns a Parquet file with one row for each run, columns as in `SUMMARY_HEADER`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = _schema(SUMMARY_HEADER, "summary", runs)
-    rows = [summary_row(run) for run in runs]
+    rows = [summary_row(run, answers) for run in runs]
     arrays = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
     out = pa.BufferOutputStream()
     pq.write_table(pa.table(arrays, schema=schema), out, compression="zstd")
@@ -380,6 +444,7 @@ def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> Any:
         metadata["vitprof.runs"] = json.dumps([run_object(run) for run in runs])
     docs = {column.name: column.doc for column in FIGURES}
     docs |= {name: descriptions()[name] for name in CONFIG_COLUMNS}
+    docs |= ANSWER_DOCS
     fields = []
     for name in header:
         kind = pa.type_for_alias(ARROW.get(KINDS.get(name, float), "string"))

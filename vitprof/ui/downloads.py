@@ -79,7 +79,7 @@ SUMMARY = File(
     ".csv",
     "table",
     "One row for each run: its settings and all its figures, units in the header.",
-    lambda store, runs: tables.summary_csv(runs).encode(),
+    lambda store, runs: tables.summary_csv(runs, answers.answers_of(store, runs)).encode(),
 )
 STEPS = File(
     "Every step as CSV",
@@ -100,7 +100,7 @@ SUMMARY_PARQUET = File(
     ".parquet",
     "view_column",
     "One row for each run, with column types, for pandas.read_parquet, DuckDB and the like.",
-    lambda store, runs: tables.summary_parquet(runs),
+    lambda store, runs: tables.summary_parquet(runs, answers.answers_of(store, runs)),
 )
 JSON = File(
     "JSON",

@@ -38,7 +38,7 @@ def show_run(run: StoredRun, verdict: Verdict | None = None, found: Sequence[Pro
     title = f"run {run.id}: {run.name}"
     if run.simulated:
         title += " (simulated device)"
-    terminal.show_table((), figures_in_words(run), title, show_header=False)
+    terminal.show(title)
     verdict = verdict or run.verdict
     is_conclusive = verdict is not None and verdict.is_conclusive
     # of a run that failed early its error says more
@@ -47,6 +47,11 @@ def show_run(run: StoredRun, verdict: Verdict | None = None, found: Sequence[Pro
     terminal.show(*(f"  {sentence}" for sentence in on_ranks(run)))
     if is_conclusive and own_script.is_own_script(run.config):
         terminal.show(*to_compare(run))
+    figures = figures_in_words(run)
+    if terminal.is_wide():
+        terminal.show_table((), figures, "", show_header=False)
+    else:
+        terminal.show_table((), [figure[:2] for figure in figures], "", show_header=False)
 
 
 def answer_lines(verdict: Verdict, found: Sequence[Proof]) -> list[str]:
@@ -55,11 +60,12 @@ def answer_lines(verdict: Verdict, found: Sequence[Proof]) -> list[str]:
     answer = answers.answer_of(verdict, found)
     lines = [f"{answer.headline}. {answer.reason}"]
     lines += [f"  {question:<9}{words}" for question, words in answers.lines(answer)]
-    lines += [f"  {words}" for words in (answer.details, answer.remark) if words]
     in_fix = answer.fix.place if answer.fix is not None else None
-    for place, advice in enumerate(verdict.advice):
-        label = "why:" if place == in_fix else "or try:"
-        lines.append(f"  {label:<9}{_advised(advice, named=place != in_fix)}")
+    if in_fix is not None:
+        lines.append(f"  {'why:':<9}{_advised(verdict.advice[in_fix], named=False)}")
+    others = [advice for place, advice in enumerate(verdict.advice) if place != in_fix]
+    lines += [f"  {'or try:':<9}{_advised(advice, named=True)}" for advice in others]
+    lines += [f"  {words}" for words in (answer.details, answer.remark) if words]
     lines += [f"  {'seen:':<9}{signature.sentence}" for signature in verdict.signatures]
     return lines
 
@@ -120,49 +126,46 @@ def show_board(
     pays: Sequence[recommend.BreakEven],
     best: recommend.Recommendation | None,
 ) -> None:
-    """Prints the leaderboard, the settings that did not run and why, break-even and the recommendation."""
+    """Prints the recommendation, the leaderboard, the settings that did not run and why, and
+    break-even."""
     tournament = now.tournament
     simulated = ", simulated device" if tournament.spec.base.simulated else ""
     script = tournament.spec.script
-    with_more = any(entries.more_of(row.key) for row in board.rows)
-    if script is not None:
-        setting = ["setting"]
-    else:
-        setting = ["strategy", "batch", "workers", "page cache"]
-        if with_more:
-            setting.append("more")
-    header = (
-        "",
-        *setting,
-        "samples/s",
-        "speed-up",
-        "epoch",
-        "GPU memory",
-        "GPU-util",
-        "idle",
-        "runs",
-        "",
-    )
-    title = f"tournament {tournament.id}: {tournament.name}"
+    title = f"tournament {tournament.id}: {tournament.name}{simulated} ({tournament.status})"
     chosen = best.key if best is not None else None
+    terminal.show(title)
+    if best is not None:
+        _show_answer(best, script, tournament.id)
     ranked = [row for row in board.rows if row.rank is not None]
     # the recommended one first
     ranked.sort(key=lambda row: row.key != chosen)
     if ranked:
-        cells = (_cells(row, board, chosen, with_more=with_more) for row in ranked)
-        terminal.show_table(header, cells, f"{title}{simulated} ({tournament.status})")
+        wide = terminal.is_wide()
+        shown = [_cells(row, board, chosen) for row in ranked]
+        header = list(BOARD_COLUMNS)
+        if not wide:
+            header = [name for name in header if name not in WIDE_COLUMNS]
+        cells = ([row[name] for name in header] for row in shown)
+        terminal.show_table(header, cells, "")
     else:
-        terminal.out.print(f"{title}: no setting gave a figure")
+        terminal.out.print("no setting gave a figure")
     terminal.show(*_not_ranked(board))
     if script is None:
         worth_it = _worth_showing(ranked, pays)
         if worth_it:
             terminal.out.print(f"Against {entries.key_in_words(board.baseline)}:")
-            terminal.show(*(f"  {entries.key_in_words(p.key)}: {p.sentence}" for p in worth_it))
-    if best is not None:
-        _show_answer(best, script, tournament.id)
+            terminal.show(*(f"  {line}" for line in _break_even_lines(worth_it)))
     if tournament.note:
         terminal.show(tournament.note, console=terminal.err)
+
+
+def _break_even_lines(pays: Sequence[recommend.BreakEven]) -> list[str]:
+    """Returns when settings pay for their preparation; those that the same is said of are one
+    line."""
+    of_sentence: dict[str, list[str]] = {}
+    for pay in pays:
+        of_sentence.setdefault(pay.sentence, []).append(entries.key_in_words(pay.key))
+    return [f"{'; '.join(names)}: {sentence}" for sentence, names in of_sentence.items()]
 
 
 def _show_answer(
@@ -188,41 +191,47 @@ def _with_interval(value: str, low: float, high: float) -> str:
     return f"{value} ({formats.number(low)}-{formats.number(high)})"
 
 
-def _cells(
-    row: LeaderboardRow, board: Leaderboard, chosen: str | None, *, with_more: bool
-) -> list[str]:
-    """Returns the row of a setting in the leaderboard; `with_more`: with a column for settings that have
-    none of their own.
-    """
-    entry = row.entry
-    if own_script.is_own_key(entry.key):
-        setting = [entries.setting_in_words(entry)]
-    else:
-        workers = "" if entry.workers is None else str(entry.workers)
-        setting = [entry.strategy, str(entry.batch_size), workers, entry.page_cache]
-        if with_more:
-            setting.append(", ".join(entries.more_of(entry.key)))
+BOARD_COLUMNS = (
+    "",
+    "setting",
+    "samples/s",
+    "speed-up",
+    "epoch",
+    "GPU memory",
+    "GPU-util",
+    "idle",
+    "runs",
+    "remarks",
+)
+"""Columns of the leaderboard."""
+WIDE_COLUMNS = ("epoch", "GPU memory", "GPU-util", "runs", "remarks")
+"""Those of them that a narrow terminal does without."""
+
+
+def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> dict[str, str]:
+    """Returns the row of a setting in the leaderboard, by `BOARD_COLUMNS`."""
     speed_up = ""
     if math.isfinite(row.speed_up):
         speed_up = f"{formats.number(row.speed_up)}x"
-    # the baseline's is 1 by definition
-    if row.key != board.baseline:
+    if row.key == board.baseline:
+        speed_up = "baseline"
+    else:
         speed_up = _with_interval(speed_up, row.speed_up_low, row.speed_up_high)
     runs = runs_words(row)
     if row.n_runs:
         runs += f" x {round(row.n_steps / row.n_runs)} steps"
-    return [
-        str(row.rank),
-        *setting,
-        _with_interval(formats.number(row.samples_per_s), row.low, row.high),
-        speed_up,
-        formats.seconds(row.epoch_s),
-        _if_known(formats.size(row.gpu_mem_bytes)),
-        _if_known(formats.percent(row.gpu_util_pct / 100)),
-        formats.percent(row.device_idle_frac),
-        runs,
-        "; ".join(filter(None, _remarks(row, board, chosen))),
-    ]
+    return {
+        "": "*" if row.key == chosen else str(row.rank),
+        "setting": entries.setting_in_words(row.entry),
+        "samples/s": _with_interval(formats.number(row.samples_per_s), row.low, row.high),
+        "speed-up": speed_up,
+        "epoch": formats.seconds(row.epoch_s),
+        "GPU memory": _if_known(formats.size(row.gpu_mem_bytes)),
+        "GPU-util": _if_known(formats.percent(row.gpu_util_pct / 100)),
+        "idle": formats.percent(row.device_idle_frac),
+        "runs": runs,
+        "remarks": "; ".join(filter(None, _remarks(row, board, chosen))),
+    }
 
 
 def _if_known(figure: str) -> str:

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn, TextIO, cast
 
 import typer
+from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -62,6 +63,15 @@ def show(*lines: RenderableType, console: Console = out) -> None:
         console.print(line, soft_wrap=True)
 
 
+WIDE = 120
+"""Columns of a terminal from which tables have all that there is; narrower ones have what matters."""
+
+
+def is_wide() -> bool:
+    """Returns whether tables may have columns that only some readers need; in a file they have all."""
+    return not out.is_terminal or out.width >= WIDE
+
+
 def show_table(
     header: Iterable[str],
     rows: Iterable[Iterable[RenderableType]],
@@ -69,7 +79,8 @@ def show_table(
     **more: Any,
 ) -> None:
     """Prints a table; without a header for no column names. `more` is what rich's Table takes."""
-    table = Table(*header, title=title, title_justify="left", **more)
+    light = {"box": box.SIMPLE, "pad_edge": False, "show_edge": False}
+    table = Table(*header, title=title, title_justify="left", **light, **more)
     for row in rows:
         table.add_row(*row)
     out.print(table)
