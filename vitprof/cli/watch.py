@@ -21,6 +21,7 @@ from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import loading, summary
 from vitprof.analysis.timing.compute_parts import divided_compute_of, divided_in_words
 from vitprof.analysis.verdict import no_verdict
+from vitprof.analysis.verdict.answer import answer_of
 from vitprof.analysis.verdict.causal import causal_profile
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.attempts import Attempt
@@ -30,6 +31,7 @@ from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config import bounds, own_script
 from vitprof.experiments import answers
 from vitprof.export import tables, write_text
+from vitprof.export.markdown import answer_markdown
 from vitprof.export.trackers import TrackerLink
 from vitprof.jobs.command import CommandRunner
 from vitprof.jobs.event_files import EventFiles
@@ -68,6 +70,7 @@ EVENTS_HELP = (
     "keep the times of what was seen in this file, for a bug report: no data, no names of files"
 )
 BOTH = "--headroom and --causal: steps are either on kept batches or beside pauses; choose one"
+MARKDOWN_HELP = "print the answer as Markdown, to paste into an issue, instead of the summary"
 LOG_HELP = "write live figures and the verdict into the script's own active run of this tracker: mlflow or wandb"
 
 
@@ -87,6 +90,7 @@ def watch(
         Path | None, typer.Option("--json", help="write the run to this file as JSON")
     ] = None,
     events: Annotated[Path | None, typer.Option(help=EVENTS_HELP)] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help=MARKDOWN_HELP)] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="print errors only: no status line, no summary")
     ] = False,
@@ -137,7 +141,7 @@ def watch(
                 run, line = nodes.join(store, run, finalise.settle)
                 if line:
                     _say(line)
-                _show_result(store, run, quiet=quiet)
+                _show_result(store, run, quiet=quiet, markdown=markdown)
                 if link is not None:
                     line = link.conclude(run)
                     if line:
@@ -293,13 +297,15 @@ def _state(runner: CommandRunner) -> str:
     return ""
 
 
-def _show_result(store: RunStore, run: StoredRun, *, quiet: bool) -> None:
-    result = [] if quiet else _result(store, run)
+def _show_result(store: RunStore, run: StoredRun, *, quiet: bool, markdown: bool) -> None:
+    result = []
+    if markdown:
+        result = _as_markdown(store, run)
+    elif not quiet:
+        result = _result(store, run)
     lines = [*result, *run.notices]
     if run.error:
         lines.append(f"vitprof: run {run.id}: {run.error}")
-    if result and run.verdict is not None and run.verdict.is_conclusive:
-        lines += results.to_compare(run)
     terminal.show(*lines, console=terminal.err)
 
 
@@ -310,7 +316,8 @@ def _result(store: RunStore, run: StoredRun) -> list[str]:
     if s is None or not s.n_steps or verdict is None:
         return []
     lines = [f"\nvitprof run {run.id}: {run.name}"]
-    lines += results.answer_lines(verdict, answers.proofs_of(store, run, verdict))
+    answer = answer_of(verdict, answers.proofs_of(store, run, verdict))
+    lines += results.answer_lines(run, answer)
     lines.append(f"  based on {', '.join(_based_on(run, s))}")
     divided = divided_compute_of(s)
     if divided is not None:
@@ -330,6 +337,12 @@ def _result(store: RunStore, run: StoredRun) -> list[str]:
         address = f"type {program()} and open run {run.id} under History"
     lines.append(f"  its charts: {address}")
     return lines
+
+
+def _as_markdown(store: RunStore, run: StoredRun) -> list[str]:
+    """Returns the answer on a run as Markdown; nothing without steps."""
+    answer = answers.answer_of_run(store, run)
+    return [] if answer is None else ["", answer_markdown(run, answer)]
 
 
 def _based_on(run: StoredRun, summary: RunSummary) -> list[str]:

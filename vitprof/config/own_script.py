@@ -187,6 +187,16 @@ def to_compare(
     return f"{from_anywhere()} tournament --vary workers={values} -- {command}"
 
 
+def to_prove(arguments: Mapping[str, Any], command: str) -> str:
+    """Returns the tournament to type that runs a script with these arguments of its DataLoader and
+    unchanged; "" where one of them is none that a tournament varies."""
+    settings = {argument: name for name, argument in ARGUMENTS.items()}
+    if not arguments or not set(arguments) <= set(settings):
+        return ""
+    varied = [f"--vary {settings[name]}={written(value)}" for name, value in arguments.items()]
+    return f"{from_anywhere()} tournament {' '.join(varied)} -- {command}"
+
+
 def argument_words(loader: Mapping[str, Any], name: str, value: Any) -> str:
     """Returns "num_workers=4 in the DataLoader", as the script's framework has it."""
     call, names = _call(loader)

@@ -5,6 +5,7 @@ and what tournaments have shown of fixes.
 import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vitprof.analysis import thresholds
@@ -137,6 +138,9 @@ def _place_of_job(
 def _of_script(verdict: Verdict, now: TournamentState, board: Leaderboard) -> list[Proof]:
     """Returns what a tournament on the script shows: of the setting that it recommends, and of
     those that the verdict advises."""
+    script = now.tournament.spec.script
+    if script is None:
+        return []
     best = recommend(board, keep=now.baseline)
     recommended = best.key if best is not None else None
     found = []
@@ -145,9 +149,13 @@ def _of_script(verdict: Verdict, now: TournamentState, board: Leaderboard) -> li
         if row is None or trial.setting is None or trial.key == board.baseline:
             continue
         place = _place_of_arguments(verdict.advice, trial.setting.arguments)
-        if place is not None or trial.key == recommended:
-            found.append(proof_of(row, board, now.tournament.id, place))
-    return [proof for proof in found if proof is not None]
+        if place is None and trial.key != recommended:
+            continue
+        proof = proof_of(row, board, now.tournament.id, place)
+        if proof is not None:
+            command = own_script.patch_command(script, trial.key, now.tournament.id)
+            found.append(replace(proof, patch_command=command))
+    return found
 
 
 def _place_of_arguments(advice: Sequence[Advice], arguments: Mapping[str, Any]) -> int | None:

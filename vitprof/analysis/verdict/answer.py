@@ -12,7 +12,7 @@ from typing import Literal
 from vitprof.analysis import faster, thresholds
 from vitprof.analysis.verdict import rendering
 from vitprof.formats import number, percent
-from vitprof.recording.verdict import Advice, Verdict
+from vitprof.recording.verdict import Advice, Signature, Verdict
 
 Relation = faster.Relation | Literal["unneeded"]
 """How a fix compares with the job before it; "unneeded": undecided, but very likely within 5%."""
@@ -60,6 +60,8 @@ class Proof:
     """CPU cores that other programs used meanwhile, at least; 0 where they used next to none."""
     tournament_id: int
     """The tournament in which they ran."""
+    patch_command: str = ""
+    """What to type to have the fix as a patch of a user's script; "" where it cannot be one."""
 
     @property
     def quiet(self) -> bool:
@@ -127,6 +129,16 @@ class Answer:
     """The proven fix, else the first advice that no proof refuted."""
     remark: str
     """Why figures differ that a reader would expect to be alike; "" where they do not."""
+    advice: tuple[Advice, ...]
+    """All that is advised, the best first; `Fix.place` is a place in it."""
+    signatures: tuple[Signature, ...]
+    """Patterns found, the costliest first."""
+
+    @property
+    def advised_workers(self) -> tuple[int, ...]:
+        """Returns the numbers of workers that are advised for the DataLoader of a user's script."""
+        numbers = (advice.arguments.get("num_workers") for advice in self.advice)
+        return tuple(number for number in numbers if number is not None)
 
 
 COMPUTE = "compute"
@@ -193,6 +205,8 @@ def answer_of(verdict: Verdict, proofs: Sequence[Proof] = ()) -> Answer:
         proof=proof,
         fix=_fix(verdict, proofs, proof) if conclusive else None,
         remark=remark,
+        advice=verdict.advice,
+        signatures=verdict.signatures,
     )
 
 
@@ -245,6 +259,8 @@ def answer_so_far(n_steps: int, waits_frac: float, idle_frac: float) -> Answer:
         proof=None,
         fix=None,
         remark="",
+        advice=(),
+        signatures=(),
     )
 
 

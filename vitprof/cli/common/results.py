@@ -14,11 +14,12 @@ from vitprof.analysis.tournament.leaderboard import (
 )
 from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict import rendering
-from vitprof.analysis.verdict.answer import Proof
+from vitprof.analysis.verdict.answer import Answer, Proof
 from vitprof.cli.common import terminal
 from vitprof.config import own_script
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
+from vitprof.export.markdown import next_command
 from vitprof.export.tables import figures_in_words
 from vitprof.recording.verdict import Advice, Verdict
 from vitprof.store import StoredRun
@@ -43,10 +44,8 @@ def show_run(run: StoredRun, verdict: Verdict | None = None, found: Sequence[Pro
     is_conclusive = verdict is not None and verdict.is_conclusive
     # of a run that failed early its error says more
     if verdict is not None and (is_conclusive or run.status != "failed"):
-        terminal.show("", *answer_lines(verdict, found))
+        terminal.show("", *answer_lines(run, answers.answer_of(verdict, found)))
     terminal.show(*(f"  {sentence}" for sentence in on_ranks(run)))
-    if is_conclusive and own_script.is_own_script(run.config):
-        terminal.show(*to_compare(run))
     figures = figures_in_words(run)
     if terminal.is_wide():
         terminal.show_table((), figures, "", show_header=False)
@@ -54,19 +53,19 @@ def show_run(run: StoredRun, verdict: Verdict | None = None, found: Sequence[Pro
         terminal.show_table((), [figure[:2] for figure in figures], "", show_header=False)
 
 
-def answer_lines(verdict: Verdict, found: Sequence[Proof]) -> list[str]:
+def answer_lines(run: StoredRun, answer: Answer) -> list[str]:
     """Returns the lines of the answer on a run: starved or not, by what, what there is to gain, the
-    fix, then what else is advised and was seen."""
-    answer = answers.answer_of(verdict, found)
+    fix and what to type next, then what else is advised and was seen."""
     lines = [f"{answer.headline}. {answer.reason}"]
     lines += [f"  {question:<9}{words}" for question, words in answers.lines(answer)]
     in_fix = answer.fix.place if answer.fix is not None else None
     if in_fix is not None:
-        lines.append(f"  {'why:':<9}{_advised(verdict.advice[in_fix], named=False)}")
-    others = [advice for place, advice in enumerate(verdict.advice) if place != in_fix]
+        lines.append(f"  {'why:':<9}{_advised(answer.advice[in_fix], named=False)}")
+    lines += next_lines(run, answer)
+    others = [advice for place, advice in enumerate(answer.advice) if place != in_fix]
     lines += [f"  {'or try:':<9}{_advised(advice, named=True)}" for advice in others]
     lines += [f"  {words}" for words in (answer.details, answer.remark) if words]
-    lines += [f"  {'seen:':<9}{signature.sentence}" for signature in verdict.signatures]
+    lines += [f"  {'seen:':<9}{signature.sentence}" for signature in answer.signatures]
     return lines
 
 
@@ -86,14 +85,11 @@ def on_ranks(run: StoredRun) -> list[str]:
     return [str(sentence) for sentence in run.facts.get("ranks", {}).get("sentences", ())]
 
 
-def to_compare(run: StoredRun) -> list[str]:
-    """Returns the line with the tournament to type for a watched run, if its loader has settings to compare."""
-    command = str(run.facts.get("command", "COMMAND"))
-    advised = run.verdict.advised_workers if run.verdict else ()
-    line = own_script.to_compare(run.environment, run.config.workers or 0, command, advised)
-    if not line:
-        return []
-    return [f"  to compare settings of its DataLoader type {line}"]
+def next_lines(run: StoredRun, answer: Answer) -> list[str]:
+    """Returns the line with what to type next for a watched run: what proves the fix, or writes one that is
+    proven; none where there is nothing to type."""
+    command = next_command(run, answer)
+    return [f"  {'Next:':<9}{command}"] if command else []
 
 
 def _typed(name: str, value: Any) -> str:

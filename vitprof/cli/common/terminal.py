@@ -79,7 +79,7 @@ def show_table(
     **more: Any,
 ) -> None:
     """Prints a table; without a header for no column names. `more` is what rich's Table takes."""
-    light = {"box": box.SIMPLE, "pad_edge": False, "show_edge": False}
+    light: dict[str, Any] = {"box": box.SIMPLE, "pad_edge": False, "show_edge": False}
     table = Table(*header, title=title, title_justify="left", **light, **more)
     for row in rows:
         table.add_row(*row)

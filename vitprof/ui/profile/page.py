@@ -74,7 +74,7 @@ def draw_tabs(run: store.StoredRun) -> None:
         "Answer": draw_answer,
         "Timeline": timeline.draw_timeline,
         "Loading": timeline.draw_loading,
-        "Export": downloads.draw_exports,
+        "Export": draw_export,
     }
     last = st.session_state.get(runs.LAST)
     chosen = st.session_state.get(runs.SHOW, st.query_params.get(runs.SHOW))
@@ -93,6 +93,14 @@ def draw_tabs(run: store.StoredRun) -> None:
 
 CHARTED_STEPS = 100_000
 """Steps at most for the chart on the first tab: a page of more would open later for it."""
+
+
+def draw_export(run: store.StoredRun) -> None:
+    """Draws the tab: files, code, and the answer as text."""
+    downloads.draw_exports(run)
+    verdict_card.draw_as_markdown(run)
+
+
 TRY_HELP = (
     "The best first: settings that can run here and are not in use yet, each with its reason."
 )

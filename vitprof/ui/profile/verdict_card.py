@@ -14,6 +14,7 @@ from vitprof.charts import style
 from vitprof.config import RunConfig, own_script
 from vitprof.errors import ConfigError
 from vitprof.export import code
+from vitprof.export.markdown import answer_markdown, next_command
 from vitprof.recording.verdict import Advice, Verdict
 from vitprof.ui import answer_card, findings
 from vitprof.ui.profile import live, proof, runs, settings
@@ -35,7 +36,7 @@ VERDICT_HELP = (
 USE_HELP = "Puts this run's settings with this change into the sidebar; nothing is started."
 CODE_HELP = "A script for your own training that loads this way."
 CODE_PX = 360
-TYPE_HELP = "The command that runs your script with and without it, and says what it gains."
+TYPE_HELP = "The command that runs your script with and without it and says what it gains, or writes what is proven."
 
 
 def answer_of(run: store.StoredRun) -> Answer:
@@ -72,9 +73,12 @@ def _draw_fix_buttons(run: store.StoredRun, verdict: Verdict, answer: Answer) ->
     if fix is None:
         return
     if own_script.is_own_script(run.config):
-        line = runs.to_compare_here(run)
-        if line and answer.proof is None:
-            with st.popover("Prove it", icon=":material/balance:", help=TYPE_HELP):
+        line = next_command(run, answer)
+        label = "Prove it"
+        if answer.proof is not None:
+            label = "As a patch"
+        if line:
+            with st.popover(label, icon=":material/balance:", help=TYPE_HELP):
                 st.markdown("Type this in the folder of your script:")
                 st.code(line, language=None, wrap_lines=True)
         return
@@ -117,3 +121,11 @@ def _code_of(config: RunConfig) -> str:
         return code.script(config)
     except ConfigError as error:
         return f"# {error}"
+
+
+@guarded
+def draw_as_markdown(run: store.StoredRun) -> None:
+    """Draws the answer as Markdown, with the button that copies it."""
+    st.header("Copy the answer", anchor=False)
+    st.caption("For an issue or a chat: the verdict, its causes, the gain and what to type next.")
+    st.code(answer_markdown(run, answer_of(run)), language="markdown", wrap_lines=True)

@@ -1,0 +1,72 @@
+"""The answer on a run in a few lines of Markdown, to paste into an issue or a chat, and what to type
+next.
+"""
+
+from vitprof import __version__
+from vitprof.analysis.verdict import answer as answers
+from vitprof.analysis.verdict.answer import Answer
+from vitprof.config import own_script
+from vitprof.store import StoredRun
+
+NOT_CONCLUSIVE = "see the reason above, and run again"
+
+
+def answer_markdown(run: StoredRun, answer: Answer) -> str:
+    """Returns the answer as Markdown of at most twelve lines, the last one with what was measured."""
+    lines = [f"**{_plain(answer.headline)}.** {_plain(answer.reason)}", ""]
+    lines += [f"- {question} {_plain(words)}" for question, words in answers.lines(answer)]
+    details = [words for words in (answer.details, answer.remark) if words]
+    lines += [f"- {_plain(words)}" for words in details]
+    step = next_step(run, answer)
+    if step:
+        lines.append(f"- **Next:** {step}")
+    lines += ["", f"_{_measured(run)}_"]
+    return "\n".join(lines) + "\n"
+
+
+def next_step(run: StoredRun, answer: Answer) -> str:
+    """Returns the line to type next, as Markdown code, or what to do instead; "" where nothing is
+    left to do.
+    """
+    if not answer.is_conclusive:
+        return NOT_CONCLUSIVE
+    line = next_command(run, answer)
+    return f"`{line}`" if line else ""
+
+
+def next_command(run: StoredRun, answer: Answer) -> str:
+    """Returns the command to type next: what proves the fix, or writes one that is proven; "" where
+    there is none."""
+    is_own = own_script.is_own_script(run.config)
+    if answer.proof is not None:
+        return answer.proof.patch_command
+    if answer.fix is None or not is_own:
+        return ""
+    return _to_prove(run, answer)
+
+
+def _to_prove(run: StoredRun, answer: Answer) -> str:
+    """Returns the tournament that proves the fix for a watched script, or compares numbers of
+    workers where the fix is no argument of its DataLoader."""
+    command = str(run.facts.get("command") or "")
+    if not command or answer.fix is None:
+        return ""
+    if answer.fix.place is not None:
+        line = own_script.to_prove(answer.advice[answer.fix.place].arguments, command)
+        if line:
+            return line
+    return own_script.to_compare(
+        run.environment, run.config.workers or 0, command, answer.advised_workers
+    )
+
+
+def _measured(run: StoredRun) -> str:
+    """Returns what was measured where, by which version."""
+    device = run.environment.get("device_name") or run.config.device
+    of = f"{run.summary.n_steady_steps:,} steady steps on {device}" if run.summary else str(device)
+    return f"vitprof {__version__}, run {run.id}: {_plain(of)}"
+
+
+def _plain(text: str) -> str:
+    """Returns text that Markdown shows as it is, also the names of a user's classes."""
+    return "".join(f"\\{c}" if c in "\\`*_<>[]|" else c for c in text)
