@@ -464,6 +464,8 @@ class Facts(TypedDict, total=False):
     idle. With more than a few there is no verdict."""
     command: str
     """Command of a watched script, without its secrets."""
+    directory: str
+    """The folder in which that command was started; a proof of a fix is of the same script there."""
     started_by: str
     """User of the dashboard who started it."""
     imported: Any
