@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from docs import reference
 from tests import ROOT
 from tests.cli.test_check import add
 from tests.command_line import Call
@@ -20,8 +21,15 @@ from vitprof.cli.tournament.spelling import in_full
 from vitprof.store import RunStore
 
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-README_LINES = 150
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
+README_WORDS = 1000
+CHANGES_LINES = 25
+GUIDE_WORDS = 1000
+NAMED_IN_CODE = re.compile(r"\bdocs/[\w/-]+\.md")
+READ_FROM_ENVIRONMENT = re.compile(r"""["'](VITPROF_[A-Z_]+)["']""")
+BETWEEN_PROCESSES = re.compile(r"VITPROF_(WATCH_|RUN_CODE|SHOWN_AS|CALLED_AS|NODE$|RANK$|OWNER$)")
+"""Variables that vitprof sets for processes of its own: nobody types them."""
 A_NAME = re.compile(r"[A-Z]{3}|\.\.\.|\$|^vitprof( -|$| run 12:)")
 """What stands for something else in a command, and lines that are no command of the command line's."""
 
@@ -76,7 +84,7 @@ RUN_ELSEWHERE = {
 """The rest take seconds: the tests of tests/cli that run these commands, where they are not called after them."""
 
 
-def test_every_link_leads_to_a_file_readme_is_short_and_every_benchmark_named_is_there() -> None:
+def test_every_link_leads_to_a_file_and_every_benchmark_named_is_there() -> None:
     texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
     for page, text in texts.items():
         for target in re.findall(r"\]\(([^)#]+)\)", text):
@@ -84,7 +92,53 @@ def test_every_link_leads_to_a_file_readme_is_short_and_every_benchmark_named_is
     named = {name for text in texts.values() for name in re.findall(r"benchmarks\.(\w+)", text)}
     assert named
     assert all((ROOT / "benchmarks" / f"{name}.py").is_file() for name in named), named
-    assert len(texts[README].splitlines()) <= README_LINES
+
+
+def n_words(page: Path) -> int:
+    """Returns the number of words of a page; the bars between the cells of a table are none."""
+    return len(page.read_text(encoding="utf-8").replace("|", " ").split())
+
+
+def test_what_is_read_first_is_short() -> None:
+    assert n_words(README) <= README_WORDS
+    assert len((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()) <= CHANGES_LINES
+    for page in GUIDE:
+        assert n_words(page) <= GUIDE_WORDS, page.name
+
+
+def test_a_guide_begins_with_a_command_and_ends_with_what_one_sees() -> None:
+    assert len(GUIDE) == 6
+    for page in GUIDE:
+        text = page.read_text(encoding="utf-8")
+        before_sections = text.partition("\n## ")[0]
+        first = next(typed(page))
+        assert first in text.partition("\n## What you see")[0], page.name
+        if page.name not in ("my-data.md", "cluster.md"):
+            # these two ask first which way the reader wants
+            assert first in before_sections, page.name
+        last = text.rpartition("\n## ")[2]
+        assert last.startswith("What you see\n"), page.name
+        assert re.search(r"^(```text|\| )", last, re.MULTILINE), page.name
+
+
+def test_the_reference_is_up_to_date() -> None:
+    assert reference.outdated() == [], "type: python -m docs.reference"
+
+
+def test_every_page_that_the_code_names_is_there() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "vitprof").rglob("*.py")]
+    named = {name for text in texts for name in NAMED_IN_CODE.findall(text)}
+    assert "docs/formats.md" in named
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_every_variable_that_a_person_may_set_has_a_row() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "vitprof").rglob("*.py")]
+    read = {name for text in texts for name in READ_FROM_ENVIRONMENT.findall(text)}
+    for_people = {name for name in read if not BETWEEN_PROCESSES.match(name)}
+    assert {"VITPROF_HOME", "VITPROF_TOKEN", "VITPROF_WARM"} <= for_people
+    page = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
+    assert {name for name in for_people if f"`{name}`" not in page} == set()
 
 
 @pytest.mark.measured
