@@ -227,6 +227,9 @@ def page(folder: Path) -> str:
     text = [
         "# Results on a GPU",
         "",
+        "This page shows what vitprof measured on a real GPU, next to what was expected or what torch.profiler saw."
+        " Repeat it on yours: `bash benchmarks/first_contact.sh OUT`.",
+        "",
         f"{device_name(folder) or 'Unknown GPU'}{driver}. Made by `benchmarks/first_contact.sh`: {count['ok']} rows as"
         f" expected, {count['OFF']} off, {count[MISSING]} not measured.",
     ]

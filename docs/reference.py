@@ -20,11 +20,18 @@ END = "<!-- made: end -->"
 
 
 def commands() -> str:
-    """Returns a table of all commands: a link to the options of each, and the first sentence of its help."""
-    lines = ["| command | what it does |", "|---|---|"]
+    """Returns a table of all commands, in the groups of `vitprof --help`: a link to the options of each, and the
+    first sentence of its help."""
+    by_group: dict[str, list[str]] = {}
     for name, command in _all_commands():
         anchor = f"vitprof-{name}".replace(" ", "-")
-        lines.append(f"| [`{name}`](#{anchor}) | {_cell(_first_sentence(command.help))} |")
+        row = f"| [`{name}`](#{anchor}) | {_cell(_first_sentence(command.help))} |"
+        by_group.setdefault(_group(name), []).append(row)
+    lines = ["| command | what it does |", "|---|---|"]
+    for group, rows in by_group.items():
+        if group:
+            lines.append(f"| **{group}** | |")
+        lines += rows
     return "\n".join(lines)
 
 
@@ -77,6 +84,14 @@ def _all_commands() -> Iterator[tuple[str, Any]]:
             yield name, command
         for word, inner in of_group.items():
             yield f"{name} {word}", inner
+
+
+def _group(name: str) -> str:
+    """Returns the heading under which `vitprof --help` lists a command, empty where it has none."""
+    command = typer.main.get_command(app).commands[name.partition(" ")[0]]  # type: ignore[attr-defined]
+    panel = command.rich_help_panel
+    # without a group Typer has an object here that stands for none
+    return panel if isinstance(panel, str) else ""
 
 
 def _section(name: str, command: Any) -> str:
