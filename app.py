@@ -19,18 +19,9 @@ def main() -> None:
     navigation.apply_style()
     navigation.add_skip_link()
     page = st.navigation(
-        [
-            st.Page(
-                "pages/profile.py", title="Profile", icon=":material/monitoring:", default=True
-            ),
-            st.Page("pages/tournament.py", title="Tournament", icon=":material/emoji_events:"),
-            st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
-            st.Page("pages/history.py", title="History", icon=":material/history:"),
-            st.Page("pages/machines.py", title="Machines", icon=":material/dns:"),
-            st.Page("pages/strategies.py", title="Strategies", icon=":material/account_tree:"),
-            st.Page("pages/selftest.py", title="Self-test", icon=":material/fact_check:"),
-        ],
+        navigation.pages(),
         position="hidden" if gate.needs_login() else "sidebar",
+        expanded=navigation.FIRST_GROUP,
     )
     gate.require_login()
     try:

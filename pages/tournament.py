@@ -1,4 +1,4 @@
-"""Tournament: compares strategies and batch sizes by running them, and names the one setting to use."""
+"""Try fixes: compares strategies and batch sizes by running them, and names the one setting to use."""
 
 from vitprof.ui.navigation import through_app
 from vitprof.ui.tournament.page import page

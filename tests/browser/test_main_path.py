@@ -14,7 +14,7 @@ from tests.ui.dashboard import add_run
 from vitprof.jobs.finalise import settle as settle_run
 from vitprof.store import RunStore
 
-from .waits import drag, expect, settle
+from .waits import drag, expect, open_page, settle
 
 WARM = True
 STEPS, BATCH_SIZE = (160, 256) if "VITPROF_SCREENSHOTS" in os.environ else (80, 32)
@@ -81,7 +81,7 @@ def test_run_two_strategies_compare_and_download(
     page.get_by_role("option", name=re.compile("^memory ")).click()
     run_to_end(page, "memory")
 
-    page.get_by_role("link", name="Compare").click()
+    open_page(page, "Compare")
     page.get_by_text("Compare runs").wait_for()
     page.locator(".st-key-compare-shares .js-plotly-plot").wait_for()
     picture(page, "compare", 1100)

@@ -13,7 +13,7 @@ from tests.ui.dashboard import add_run
 from vitprof.export.report import html_report
 from vitprof.store import RunStore
 
-from .waits import drag, expect, expect_no_toast, expect_query, settle
+from .waits import drag, expect, expect_no_toast, expect_query, open_page, settle
 
 RUN_LIMIT_MS = 120_000
 PICTURE = ".vitprof-diagram"
@@ -47,6 +47,11 @@ def test_strategies(dashboard: str, page: Any, picture: Any) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     page.get_by_role("link", name="Profile").click()
     expect(page.locator(".st-key-run-button button:visible")).to_be_in_viewport(ratio=1)
+    expect(page.get_by_test_id("stSidebarNavLink")).to_have_text(
+        [re.compile(f"{name}$") for name in ("Profile", "Try fixes", "History")]
+    )
+    open_page(page, "Machines")
+    page.get_by_role("heading", name="Machines").wait_for()
 
 
 SETTINGS = "strategy=memory&steps=3000&threads=1&evaluate=false&device=simulated:100,0&tab=Timeline"
@@ -113,7 +118,7 @@ def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: An
 @pytest.mark.measured
 def test_a_selftest_is_started_watched_and_stopped(dashboard: str, page: Any, picture: Any) -> None:
     page.goto(dashboard)
-    page.get_by_role("link", name="Self-test").click()
+    open_page(page, "Self-test")
     settle(page)  # a button that is drawn again just then loses the click
     page.locator(".st-key-selftest-button button:visible").click()
     page.get_by_role("progressbar").wait_for()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .waits import back, expect, expect_query, settle
+from .waits import back, expect, expect_query, open_page, settle
 
 WARM = True
 SETTINGS = "device=simulated:5,0&isolation=thread&threads=1&batch_size=256"
@@ -23,7 +23,7 @@ def field(page: Any, name: str) -> Any:
 def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, picture: Any) -> None:
     page.goto(f"{dashboard}?{SETTINGS}")
     page.locator(".st-key-run-button").wait_for()  # now the settings of the address are read
-    page.get_by_role("link", name="Tournament").click()
+    open_page(page, "Try fixes")
     page.get_by_text("4 settings x 3 rounds = 12 runs").wait_for()
     field(page, "strategies").click()
     for _ in range(3):  # all but per-sample

@@ -61,6 +61,16 @@ def follow(page: Any, address: str) -> None:
     page.evaluate(FOLLOW, address)
 
 
+def open_page(page: Any, name: str) -> None:
+    """Opens a page by the navigation. Above the settings the pages of its second group are behind a button."""
+    link = page.get_by_role("link", name=name, exact=True)
+    more = page.get_by_role("button", name=re.compile(r"^View \d+ more"))
+    link.or_(more).first.wait_for()
+    if not link.is_visible():
+        more.click()
+    link.click()
+
+
 def back(page: Any) -> None:
     """Goes back to the page before. Streamlit may have added a page and its query to the browser's history as one entry
     or as two: it depends on whether the server sent them together. The first is drawn before the second is asked for:

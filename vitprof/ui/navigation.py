@@ -22,6 +22,8 @@ SHOWN = "page shown"
 LEFT = "page as it was left"
 QUERIES = "queries of pages"
 RETRIED = "restoring again"
+FIRST_GROUP = 3
+"""Pages of the first group. Above settings in the sidebar the others are behind "View more"."""
 STYLE = Path(__file__).with_name("style.css")
 SKIP_LINK = Path(__file__).with_name("skip_link.js")
 MARK = Path(__file__).with_name("mark.svg")
@@ -31,6 +33,25 @@ PAGE_ICON = (
 )
 """The tab's icon: busy time with a gap. Streamlit would fetch a name from the network, and serves
 images from a file that it removes when the session of another tab ends."""
+
+
+def pages() -> dict[str, list[Any]]:
+    """Returns the pages in the navigation's two groups: what a first day needs, and the rest."""
+    return {
+        "": [
+            st.Page(
+                "pages/profile.py", title="Profile", icon=":material/monitoring:", default=True
+            ),
+            st.Page("pages/tournament.py", title="Try fixes", icon=":material/emoji_events:"),
+            st.Page("pages/history.py", title="History", icon=":material/history:"),
+        ],
+        "More": [
+            st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
+            st.Page("pages/strategies.py", title="Strategies", icon=":material/account_tree:"),
+            st.Page("pages/machines.py", title="Machines", icon=":material/dns:"),
+            st.Page("pages/selftest.py", title="Self-test", icon=":material/fact_check:"),
+        ],
+    }
 
 
 @contextlib.contextmanager

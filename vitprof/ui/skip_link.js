@@ -1,4 +1,4 @@
-// A button before everything else on the page that moves the focus to Run: the navigation alone takes six Tab presses.
+// A button before everything else on the page that moves the focus to Run: the navigation alone takes several Tab presses.
 if (!document.querySelector(".vitprof-skip")) {
   const landmark = document.createElement("nav");
   landmark.className = "vitprof-skip";

@@ -134,7 +134,7 @@ def _draw(tournament_id: int, number: int, *, held: bool) -> None:
             label="All figures",
             icon=":material/emoji_events:",
             query_params={state.CHOSEN: str(tournament_id)},
-            help="Opens this comparison on Tournament: every run, its costs, more rounds.",
+            help="Opens this comparison on *Try fixes*: every run, its costs, more rounds.",
         )
 
 

@@ -67,7 +67,7 @@ def draw_welcome(config: RunConfig | None) -> None:
         st.header("My data", anchor=False)
         st.markdown("In the sidebar, **Your own images** chooses a folder to load. In a console:")
         _draw_command("datasets add pets", "folder:/path/to/images")
-        st.markdown("Then **Data set** has them, and a **Tournament** says how to load them.")
+        st.markdown("Then **Data set** has them, and **Try fixes** says how to load them.")
     st.caption("To try other ways of loading, set up a run in the sidebar and press **Run**.")
     draw_machine()
     st.fragment(_rerun_when_begun, run_every=BEGUN_CHECK_S)()

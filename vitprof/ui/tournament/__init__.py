@@ -1,1 +1,1 @@
-"""The Tournament page."""
+"""The page Try fixes, where tournaments run."""

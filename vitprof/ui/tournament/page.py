@@ -1,4 +1,4 @@
-"""The Tournament page: one tournament from start to answer, or the form for one and the list of
+"""The page Try fixes: one tournament from start to answer, or the form for one and the list of
 them.
 """
 
@@ -29,7 +29,7 @@ def page() -> None:
     if tournament_id is not None:
         results.draw_tournament(tournament_id)
         return
-    st.title("Tournament", anchor=False)
+    st.title("Try fixes", anchor=False)
     st.markdown(
         "Which way of loading is the fastest here, and is it worth its cost? Run them against each "
         "other."
