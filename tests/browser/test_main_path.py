@@ -77,7 +77,10 @@ def test_run_two_strategies_compare_and_download(
     page.get_by_text("the largest gap after the warm-up").wait_for()
     expect(page.get_by_text("GPU-util and memory")).to_have_count(1)  # the simulated one's
 
-    page.locator(".st-key-set-strategy").get_by_role("combobox").click()
+    strategies = page.locator(".st-key-set-strategy").get_by_role("combobox")
+    strategies.scroll_into_view_if_needed()
+    settle(page)  # a list that is open closes as what is around it scrolls
+    strategies.click()
     page.get_by_role("option", name=re.compile("^memory ")).click()
     run_to_end(page, "memory")
 

@@ -59,7 +59,8 @@ def draw_device(key: str) -> None:
             st.caption(f":material/warning: {texts.escaped(texts.sentence(finding.line))}")
     if accelerators.is_simulated(values["device"]):
         takes, source = _what_it_takes(values)
-        st.caption(texts.escaped(f"{takes} {NOTHING_COMPUTED}".strip()), help=source or None)
+        about = f"{NOTHING_COMPUTED} {source}".strip() if takes else None
+        st.caption(texts.escaped(takes or NOTHING_COMPUTED), help=about)
 
 
 MEASURE = (

@@ -59,7 +59,7 @@ def draw_form() -> None:
             unreadable = any("cannot be read" in line for line in lines)
             first = "now"
             if unreadable:
-                first = "under Loading, turn on Skip unreadable samples, then"
+                first = "under Advanced, turn on Skip unreadable samples, then"
             chosen = [f"Chosen: {first} press Run.", *lines]
             st.caption("  \n".join(texts.escaped(line) for line in chosen))
 

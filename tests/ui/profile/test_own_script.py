@@ -77,6 +77,7 @@ def test_profile_and_compare(store: RunStore, run_id: int) -> None:
     assert not at.warning
     assert not at.error
     assert "Run again" not in [button.label for button in at.button]
+    assert not at.sidebar.children, "settings of vitprof's own jobs have no part in it"
     assert [tab.label for tab in at.tabs] == ["Answer", "Timeline", "Loading", "Export"]
     assert "Data set Samples, trained on" in said(at)
     assert "a script of your own" in said(at)

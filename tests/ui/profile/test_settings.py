@@ -76,6 +76,23 @@ def test_each_strategy_shows_its_knobs_and_runs_as_it_stands_in_the_registry() -
         assert keys(at) & set(KNOBS) == set(plan.knobs(parts, info)), name
 
 
+def test_five_settings_come_first_and_the_others_are_in_one_drawer() -> None:
+    first = {"dataset", "device", "batch_size", "strategy", "budget", "seconds"}
+    for strategy, more in (("memory", set()), ("workers", {"workers"}), ("cache", set())):
+        at = form(strategy=strategy)
+        (drawer,) = (box for box in at.expander if box.label == "Advanced")
+        inside = [*drawer.selectbox, *drawer.number_input, *drawer.checkbox]
+        hidden = {widget.key.removeprefix("set-") for widget in inside}
+        assert keys(at) - hidden == first | more, strategy
+    assert "Changed there" not in captions(form(strategy="memory", batch_size="64", steps="9"))
+
+
+def test_a_setting_in_the_drawer_that_a_link_names_is_taken_and_said() -> None:
+    at = form(strategy="cache", seed="7", loader_times="false", n_images="9")
+    assert (made(at).seed, made(at).loader_times) == (7, False)
+    assert "Changed there: Seed: 7; Measure inside the loader: off" in captions(at)
+
+
 def test_a_long_name_is_cut_and_the_page_says_so() -> None:
     at = form(name="n" * 201)
     assert "Name of the run: cut to the first 200 characters" in read(at.warning[0].value)

@@ -147,7 +147,7 @@ def named_errors(info: DatasetInfo) -> Iterator[None]:
         if not info.own_bytes:
             raise
         what = users_paths(str(error).partition(";")[0])
-        again = "skip such samples (under Loading; --skip-unreadable), or repair or remove it, and look again"
+        again = "skip such samples (under Advanced; --skip-unreadable), or repair or remove it, and look again"
         raise SampleError(f"{what}; {again}: {registry.everything()[info.name].to_add}") from error
 
 

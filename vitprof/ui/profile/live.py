@@ -409,7 +409,7 @@ NOW_HELP = (
 )
 SHARE_HELP = (
     "Runs on different devices run side by side where all of them were started with *Share the "
-    "machine* (under *More*). Such a run says so, and Compare warns."
+    "machine* (under *Advanced*). Such a run says so, and Compare warns."
 )
 
 

@@ -26,11 +26,14 @@ from vitprof.ui.texts import escaped, guarded, sentence
 def page() -> None:
     run = runs.chosen_run()
     runs.take_settings(run)
-    with st.sidebar:
-        config, pressed = settings.settings_form()
-    if pressed and config is not None:
-        guarded(runs.start)(config, from_sidebar=True)
-        run = runs.chosen_run()
+    config = None
+    # settings of vitprof's own jobs say nothing about a script that was started elsewhere
+    if run is None or not own_script.is_own_script(run.config):
+        with st.sidebar:
+            config, pressed = settings.settings_form()
+        if pressed and config is not None:
+            guarded(runs.start)(config, from_sidebar=True)
+            run = runs.chosen_run()
     if run is None:
         runs.draw_queue(None)
         welcome.draw_welcome(config)
@@ -208,7 +211,7 @@ def draw_device_time(run: store.StoredRun) -> None:
     if run.config.loader_only:
         st.caption(
             "No model was trained, so no device could wait. Run the same settings with training to "
-            "see whether this is fast enough: switch off *Loader only* under *More*."
+            "see whether this is fast enough: switch off *Loader only* under *Advanced*."
         )
         return
     idle = findings.idle_of(run.id)

@@ -32,9 +32,9 @@ from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.recording.columns import DELAYED_STAGES
 from vitprof.ui import device_field, notifications, own_sets, resources, texts, widgets
 
-MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
-"""The knobs that a strategy depends on most; the others are a click away."""
-READ_FIRST: tuple[str, ...] = ("dataset", "n_images", "model", "image_size", "precision", *PARTS)
+FIRST: tuple[str, ...] = ("dataset", "device", "batch_size", "strategy", "workers")
+"""What a first run is set up by, besides its length; the others are in the drawer *Advanced*."""
+READ_FIRST: tuple[str, ...] = ("n_images", "model", "image_size", "precision", *PARTS)
 """Widgets that decide what is drawn above them: their values are read before they are drawn."""
 FILLED_IN: tuple[str, ...] = ("n_images", "image_size", "lr", "augment")
 """Settings that a job gets from its data set and its model unless chosen, besides parts and
@@ -98,8 +98,8 @@ def _chosen(config: RunConfig) -> RunConfig:
 def settings_form() -> tuple[RunConfig | None, bool]:
     """Draws the sidebar's settings; returns the config, and whether Run was pressed.
 
-    The config is None, with a message shown, if the settings cannot work. Knobs that the strategy
-    does not take are hidden.
+    Five come first, and the others are in one drawer. The config is None, with a message shown, if
+    the settings cannot work. Knobs that the strategy does not take are hidden.
     """
     own_sets.take_added()
     values = widgets.settings()
@@ -107,44 +107,25 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     widgets.read_first(READ_FIRST, _names())
     button = st.container(key="run-box", gap="xxsmall")
     notes = st.container(key="run-notes", gap="xxsmall")
-    plan = _strategy(widgets.data_set())
     widgets.choice(
         "dataset", list(catalog.DATASETS), show=lambda name: catalog.DATASETS[name].title
     )
     own_sets.draw_form()
     info = widgets.data_set()
+    device_field.draw_device("set-device")
+    widgets.number("batch_size")
+    plan = _strategy(info)
     parts = plan.combination(info, values)
     context = (plan.name, info.name, parts)
     fresh = values.get(SHOWN_AS) != context
     values[SHOWN_AS] = context
     knobs = plan.knobs(parts, info)
-    main = {name: knobs[name] for name in MAIN_KNOBS if knobs.get(name) is not None}
-    others = {name: default for name, default in knobs.items() if name not in main}
-    device_field.draw_device("set-device")
-    _main(main, info, fresh)
+    if knobs.get("workers") is not None:
+        widgets.knob("workers", knobs.pop("workers"), fresh=fresh)
     _budget()
-    with st.expander("Loading"):
-        _loading(others, info, fresh)
-    with st.expander("Parts"):
-        _parts(plan, info, fresh)
-    with st.expander("Model"):
-        _model(info)
-    with st.expander("Measuring"):
-        widgets.toggle("loader_times")
-        widgets.choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
-        delays = [f"{stage}:20" for stage in DELAYED_STAGES]
-        widgets.choice("inject", [None, *delays], none="none", typed=True)
-        widgets.choice("slow_rank", [None, "1:20"], none="none", typed=True)
-    with st.expander("More"):
-        key = widgets.state_key("name", values["name"])
-        values["name"] = widgets.name_field(
-            widgets.label("name"), key, help=widgets.help_of("name")
-        )
-        for name in ("loader_only", "evaluate", "share_machine"):
-            widgets.toggle(name)
-        for name in ("warmup_steps", "least_steps", "threads", "seed", "ranks"):
-            widgets.number(name)
-        widgets.choice("isolation", CHOICES["isolation"])
+    with st.expander("Advanced", key="advanced"):
+        _advanced(plan, info, knobs, fresh)
+    _changed_in_the_drawer()
     config = _config(plan, info)
     widgets.say_settings()
     return run_button(config, plan, info, rejected, button, notes)
@@ -165,26 +146,49 @@ def _strategy(info: catalog.DatasetInfo) -> strategies.Strategy:
     plan = strategies.STRATEGIES[values["strategy"]]
     if plan.name != before:  # a strategy starts with its defaults
         use(plan.name, values["dataset"], values["n_images"])
-    st.caption(plan.what)
+    first, _, more = plan.what.partition(". ")
+    st.caption(texts.sentence(first), help=more or None)
     return plan
 
 
-def _main(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:
-    """Draws the numbers of a job, two in a row, and the choices of its most important knobs."""
-    numbers = ["batch_size", *(name for name in knobs if name not in CHOICES)]
-    if info.any_size:
-        numbers.insert(0, "n_images")
-    for first in range(0, len(numbers), 2):
-        pair = numbers[first : first + 2]
-        for column, name in zip(st.columns(len(pair)), pair, strict=True):
-            with column:
-                if name in knobs:
-                    widgets.knob(name, knobs[name], fresh=fresh)
-                else:
-                    widgets.number(name, hint=f"{catalog.DATASETS[info.name].n_train:,}")
-    for name, default in knobs.items():
-        if name in CHOICES:
-            widgets.knob(name, default, fresh=fresh)
+def _advanced(
+    plan: strategies.Strategy, info: catalog.DatasetInfo, knobs: dict[str, Any], fresh: bool
+) -> None:
+    """Draws what few runs need, in groups. An expander in an expander is not allowed, so each group
+    has a heading.
+    """
+    values = widgets.settings()
+    st.markdown("**Loading**")
+    _loading(knobs, info, fresh)
+    st.markdown("**Parts of the strategy**")
+    _parts(plan, info, fresh)
+    st.markdown("**Model**")
+    _model(info)
+    st.markdown("**Measuring**")
+    widgets.toggle("loader_times")
+    widgets.choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
+    delays = [f"{stage}:20" for stage in DELAYED_STAGES]
+    widgets.choice("inject", [None, *delays], none="none", typed=True)
+    widgets.choice("slow_rank", [None, "1:20"], none="none", typed=True)
+    st.markdown("**The run**")
+    key = widgets.state_key("name", values["name"])
+    values["name"] = widgets.name_field(widgets.label("name"), key, help=widgets.help_of("name"))
+    for name in ("loader_only", "evaluate", "share_machine"):
+        widgets.toggle(name)
+    for name in ("warmup_steps", "least_steps", "threads", "seed", "ranks"):
+        widgets.number(name)
+    widgets.choice("isolation", CHOICES["isolation"])
+
+
+def _changed_in_the_drawer() -> None:
+    """Says which settings of the drawer are not at their defaults: it may be closed."""
+    values = widgets.settings() | widgets.requested()
+    lines = []
+    for name in widgets.changed_settings(values):
+        if name not in (*FIRST, *BUDGETS):
+            lines.append(f"{widgets.label(name)}: {texts.value_in_words(values[name])}")
+    if lines:
+        st.caption(f"Changed there: {texts.escaped('; '.join(lines))}")
 
 
 def _budget() -> None:
@@ -194,7 +198,7 @@ def _budget() -> None:
     shown = values["budget"]
     key = widgets.state_key("budget", shown)
     field = left.selectbox(
-        "Budget", options, options.index(shown), help="What ends the run.", key=key
+        "Length in", options, options.index(shown), help="What ends the run.", key=key
     )
     values["budget"] = field
     bounds = RUN_BOUNDS[field]
@@ -208,6 +212,8 @@ def _budget() -> None:
 
 
 def _loading(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:
+    if info.any_size:
+        widgets.number("n_images", hint=f"{catalog.DATASETS[info.name].n_train:,}")
     workers = widgets.settings()["workers"]
     for name, default in knobs.items():
         if workers == 0 and name in OF_WORKERS:
