@@ -79,6 +79,16 @@ def test_the_seed_alone_decides_on_the_bytes_and_splits_differ(tmp_path: Path) -
     assert np.random.get_state()[1].tobytes() == before
 
 
+def test_blocks_of_images_change_no_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = (np.arange(100) % 10).astype(np.uint8)
+    bank = digits.glyphs()
+    drawn = digits.distort(bank, labels, np.random.default_rng(3))
+    for images_a_block in (1, 7, 100):
+        monkeypatch.setattr(digits, "IMAGES_A_BLOCK", images_a_block)
+        again = digits.distort(bank, labels, np.random.default_rng(3))
+        assert np.array_equal(again, drawn)
+
+
 def test_glyphs_have_a_margin_and_differ() -> None:
     bank = digits.glyphs()
     assert bank.shape == (
