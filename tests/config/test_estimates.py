@@ -118,6 +118,12 @@ def test_budgets_in_seconds_and_in_steps() -> None:
     assert duration_sentence(found).startswith("At least 14 s")
 
 
+def test_the_start_is_as_long_as_it_is_known_to_be() -> None:
+    config = resolve(RunConfig(strategy="memory", seconds=20))
+    found = estimates.duration(config, dataset_info("digits"), made=True, startup_s=7.0)
+    assert (found.seconds, found.first_step_s) == (27, 7)
+
+
 def test_a_slow_drive_costs_its_latency_and_its_bytes() -> None:
     one = of(strategy="slow-drive", workers=0, steps=200, batch_size=128)
     assert one.seconds / 60 == pytest.approx(
@@ -148,16 +154,16 @@ def test_what_is_not_there_is_copied_or_made_first() -> None:
     assert found.why == "the copy takes 207 ms for each of 60,000 files, 512 at a time"
     found = of(made=False, strategy="per-sample", dataset="photos", n_images=10_000, seconds=20)
     assert found.seconds == pytest.approx(STARTUP_S + 11_000 * 3.6e-3 + 20)
-    assert "photos is made first" in duration_sentence(found)
+    assert "photos is made first (40 s)" in duration_sentence(found)
     found = of(prepared=False, strategy="staged", seconds=20, evaluate=False)
     there = of(strategy="staged", seconds=20, evaluate=False)
     assert found.first_step_s - there.first_step_s == pytest.approx(70_000 * 0.2e-3)
     assert duration_sentence(found).startswith(
-        "About 60 s: digits is stored as files first; the copy takes 207 ms"
+        "About 60 s: digits is stored as files first (14 s); the copy takes 207 ms"
     )
     both = of(made=False, prepared=False, strategy="slow-drive", seconds=20, evaluate=False)
     assert both.why.startswith(
-        "digits is made and stored as files first; the first batch needs 207 ms"
+        "digits is stored as files first (14 s); the first batch needs 207 ms"
     )
     photos = {"dataset": "photos", "n_images": 2000, "seconds": 20, "prepared": False}
     assert of(strategy="preprocessed", **photos).first_step_s == pytest.approx(

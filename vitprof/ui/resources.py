@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import math
 import os
+import socket
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +21,12 @@ from vitprof import errors, home
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing import steady, summary, timeline
 from vitprof.charts.live import LiveChart, Points
-from vitprof.config import accelerators, availability, gpu_findings
+from vitprof.config import accelerators, availability, estimates, gpu_findings, own_script
 from vitprof.experiments.trials import OnProgress, Progress, Stop
 from vitprof.jobs import runners, users
 from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
-from vitprof.store import RunStore
+from vitprof.store import RunQuery, RunStore
 from vitprof.telemetry import nvml, visible
 from vitprof.telemetry.machine import MachineWatch
 from vitprof.ui.texts import act_button, draw_problem, escaped, rough_time
@@ -167,6 +168,28 @@ def series(run_id: int) -> RunSeries:
 @st.cache_resource(show_spinner=False, ttl=LOOK_AGAIN_S)
 def machine() -> availability.Machine:
     return availability.look_around()
+
+
+STARTS_READ = 5
+"""Newest runs whose start-up is looked at: enough for a median that one slow start does not move."""
+
+
+@st.cache_resource(show_spinner=False, ttl=LOOK_AGAIN_S)
+def usual_startup_s() -> float:
+    """Returns how many seconds jobs here take to their first step: the median of the newest, or what
+    is usual where none has run.
+
+    A machine that is busy, or has a slow disk, takes several times as long as a quiet one.
+    """
+    query = RunQuery(filters={"status": ("done",), "host": (socket.gethostname(),)}, helpers=True)
+    starts = []
+    for row in store().list_runs(query, limit=STARTS_READ):
+        run = store().run(row.id)
+        if run.summary is None or own_script.is_own_script(run.config):
+            continue
+        if math.isfinite(run.summary.startup_s):
+            starts.append(run.summary.startup_s)
+    return float(np.median(starts)) if starts else estimates.STARTUP_S
 
 
 def draw_progress(

@@ -9,7 +9,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import captions, drawn_by, read
+from tests.ui.dashboard import add_run, captions, drawn_by, read
 from vitprof.config import KNOBS, PARTS, RunConfig, availability
 from vitprof.config.availability import Machine
 from vitprof.config.bounds import RUN_BOUNDS
@@ -17,6 +17,7 @@ from vitprof.config.parts import why_not
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
 from vitprof.datasets.catalog import dataset_info
+from vitprof.store import RunStore
 from vitprof.ui import resources
 
 PLENTY = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
@@ -221,6 +222,15 @@ def test_what_is_prepared_is_said_before_and_after(vitprof_home: Path) -> None:
     directory.mkdir(parents=True)
     (directory / "manifest.json").write_text(json.dumps({"size_bytes": 2**20, "prepare_s": 2.5}))
     assert "hdf5 is prepared (1.00 MiB, took 2.50 s)" in captions(form(strategy="hdf5"))
+
+
+def test_the_estimate_counts_a_start_as_long_as_the_last_ones(store: RunStore) -> None:
+    for startup_s in (9.0, 7.0, 30.0):
+        run_id = add_run(store)
+        summary = dataclasses.replace(store.run(run_id).summary, startup_s=startup_s)
+        store.update_run(run_id, summary=summary)
+    words = captions(form(strategy="memory"))
+    assert "About 30 s." in words, "20 s of training, 9 s of start, 1 s to make digits"
 
 
 def test_of_a_run_only_what_was_chosen_is_taken() -> None:

@@ -388,7 +388,9 @@ def _draw_duration(usable: RunConfig, info: catalog.DatasetInfo) -> None:
     whole = resolve(usable)
     made = (home.data_dir() / info.directory).is_dir()
     prepared = estimates.made(whole.storage or "", info) is not None
-    duration = estimates.duration(whole, info, made=made, prepared=prepared)
+    duration = estimates.duration(
+        whole, info, made=made, prepared=prepared, startup_s=resources.usual_startup_s()
+    )
     if lasts := estimates.duration_sentence(duration):
         st.caption(f":material/schedule: {texts.escaped(lasts)}")
 
