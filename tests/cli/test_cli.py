@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+import typer
 
 from tests import ROOT
 from tests.cli.stored_runs import add
@@ -300,6 +302,16 @@ def test_home_that_cannot_be_written_to(
         err = one_line(call, *args, status=1)
         assert err.startswith(f"vitprof: cannot write to {tmp_path / 'file'}: ")
         assert err.endswith("set VITPROF_HOME to a directory that can be written to\n")
+
+
+def test_help_has_three_groups_and_begins_with_what_a_first_day_needs(call: Call) -> None:
+    status, out, err = call("--help")
+    assert (status, err) == (0, "")
+    headings = re.findall(r"─ ([A-Z][a-z ]+) ─", out)
+    assert headings == ["Options", "Measure", "Look and export", "Set up and verify"]
+    listed = re.findall(r"^│ ([a-z]+) ", out, re.MULTILINE)
+    assert listed[:4] == ["watch", "tournament", "run", "demo"]
+    assert sorted(listed) == sorted(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
 
 
 def test_interrupted_where_nothing_runs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

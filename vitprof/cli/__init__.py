@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import typer
+import typer.core
 
 from vitprof import errors, program
 from vitprof.cli import (
@@ -34,41 +35,66 @@ from vitprof.cli.metrics import give_metrics
 from vitprof.cli.retention import prune
 from vitprof.cli.tournament import spelling
 
+MEASURE = "Measure"
+EXPORT = "Look and export"
+SET_UP = "Set up and verify"
+COMMANDS: dict[str, dict[str, Any]] = {
+    MEASURE: {
+        "watch": watch.watch,
+        "tournament": tournament.app,
+        "run": run.run,
+        "demo": dashboard.demo,
+        "headroom": run.headroom,
+        "check": check.check,
+        "data": data.data,
+        "convert": convert.convert,
+    },
+    EXPORT: {
+        "runs": runs.runs,
+        "open": dashboard.open_dashboard,
+        "export": export.export,
+        "code": export.code,
+        "patch": patch.patch,
+        "bundle": export.bundle,
+        "import": export.import_runs,
+        "delete": runs.delete,
+        "restore": runs.restore,
+        "prune": prune,
+        "metrics": give_metrics,
+    },
+    SET_UP: {
+        "doctor": doctor.doctor,
+        "selftest": doctor.selftest,
+        "datasets": datasets.app,
+        "strategies": doctor.strategies,
+        "schema": schema.schema,
+        "replay": replay.replay,
+    },
+}
+"""Heading in `--help` -> its commands by name, what a first day needs first. Those with commands of
+their own are a `typer.Typer`."""
+
+
+class InOurOrder(typer.core.TyperGroup):
+    """Lists commands as `COMMANDS` does. Typer puts those with commands of their own last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for commands in COMMANDS.values() for name in commands]
+
+
 app = typer.Typer(
+    cls=InOurOrder,
     help="Is my GPU starved by data loading, by which part, and what would a fix gain? Without a command: opens the "
-    "dashboard.",
+    "dashboard. New here: `demo` shows it on recorded runs, `watch` on your own script.",
     add_completion=False,
 )
-# in the order of `--help`
-for command in (
-    run.run,
-    watch.watch,
-    replay.replay,
-    data.data,
-    convert.convert,
-    check.check,
-    run.headroom,
-    doctor.strategies,
-    runs.runs,
-    export.export,
-    runs.delete,
-    runs.restore,
-    prune,
-    export.bundle,
-    export.code,
-    patch.patch,
-    dashboard.demo,
-    schema.schema,
-    doctor.doctor,
-    doctor.selftest,
-):
-    app.command()(command)
-app.add_typer(tournament.app, name="tournament")
-app.add_typer(datasets.app, name="datasets")
+for heading, commands in COMMANDS.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=heading)
+        else:
+            app.command(name, rich_help_panel=heading)(command)
 app.callback(invoke_without_command=True)(dashboard.dashboard)
-app.command("open")(dashboard.open_dashboard)
-app.command("import")(export.import_runs)
-app.command("metrics")(give_metrics)
 
 
 def main() -> None:

@@ -103,7 +103,7 @@ def headroom(
     repeats: Annotated[int, terminal.number("repeats", ANCHOR_REPEATS, REPEATS_HELP)] = REPEATS,
     anyway: options.Anyway = False,
 ) -> None:
-    """Measure how much faster a run's job would be if its data were free: four anchors, run in turns.
+    """Measure how much faster a run's job would be if its data were free: four anchors, run alternately.
 
     The exit status is 1 if the result is not known.
     """

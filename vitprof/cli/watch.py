@@ -95,7 +95,7 @@ def watch(
         bool, typer.Option("--quiet", help="print errors only: no status line, no summary")
     ] = False,
 ) -> None:
-    """Watch your own training script. The script, its output and its exit status stay as they are."""
+    """Watch your own training script. The script, its output and its exit status stay the same."""
     if headroom and causal:
         terminal.complain(BOTH, terminal.EXIT_BAD_VALUE)
     name = terminal.name_to_keep(name)
