@@ -21,7 +21,8 @@ RUN_WORDS = {
     "error": "why it failed; else empty",
     "schema_version": "version of the columns",
     "simulated": "true where the device was only imitated",
-    "verdict": "input-bound, moderately input-bound, not input-bound, launch-bound, inconclusive; empty without steps",
+    "verdict": "as the run's page has it: input-bound, moderately input-bound, not input-bound, launch-bound; almost "
+    "certainly starved, disturbed, partly watched, not measurable here, inconclusive; empty without steps",
 }
 """Columns that are no figures -> their meaning."""
 WORDS = {

@@ -83,7 +83,7 @@ SCRIPT = "-- python -c pass"
         ("runs --limit 0", "--limit 0: give a whole number from 1 to 2,147,483,647"),
         (
             "runs --sort size",
-            "--sort size: choose one of id, name, strategy, samples_per_s, idle_frac",
+            "--sort size: choose one of id, name, strategy, samples_per_s, idle_frac, device_idle_frac",
         ),
         (
             "runs --status nope",

@@ -13,6 +13,7 @@ from tests.store.conftest import DATABASES
 from tests.store.postgresql import Server
 from vitprof.config import RunConfig
 from vitprof.recording.columns import RunSummary
+from vitprof.recording.verdict import NoVerdict, Verdict
 from vitprof.store import RunQuery, RunStore
 
 NAN = math.nan
@@ -73,7 +74,7 @@ def ids(store: RunStore, **query: Any) -> list[int]:
 def test_a_row_says_what_a_list_shows(listed: RunStore) -> None:
     row = listed.list_runs(RunQuery(text="best"), limit=1)[0]
     assert (row.id, row.strategy, row.dataset, row.batch_size) == (1, "memory", "digits", 128)
-    assert (row.samples_per_s, row.idle_frac, row.verdict_kind) == (
+    assert (row.samples_per_s, row.device_idle_frac, row.verdict_kind) == (
         300.0,
         1 / 300,
         "not input-bound",
@@ -86,6 +87,74 @@ def test_a_row_says_what_a_list_shows(listed: RunStore) -> None:
     )
     assert listed.list_runs(RunQuery(text="#3"), limit=1)[0].simulated
     assert listed.list_runs(RunQuery(text="#4"), limit=1)[0].samples_per_s is None
+
+
+STATED: tuple[tuple[Verdict, float | None, str], ...] = (
+    (
+        Verdict(kind="input-bound", device="gpu", idle_frac=0.7, simulated=False),
+        0.7,
+        "input-bound",
+    ),
+    (
+        Verdict(
+            kind="launch-bound", device="gpu", idle_frac=0.06, paced_frac=0.73, simulated=False
+        ),
+        0.73,
+        "launch-bound",
+    ),
+    (
+        Verdict(
+            kind="inconclusive",
+            device="gpu",
+            why_none=NoVerdict("too_few_steps", n_steps=18, idle_frac=0.94),
+            simulated=False,
+        ),
+        0.94,
+        "almost certainly starved",
+    ),
+    (
+        Verdict(
+            kind="inconclusive",
+            device="gpu",
+            idle_frac=0.5,
+            why_none=NoVerdict("disturbed"),
+            simulated=False,
+        ),
+        0.5,
+        "disturbed",
+    ),
+    (
+        Verdict(kind="inconclusive", device="gpu", why_none=NoVerdict("no_steps"), simulated=False),
+        None,
+        "inconclusive",
+    ),
+    (
+        Verdict(
+            kind="inconclusive",
+            device="gpu",
+            why_none=NoVerdict("rank_0_late", frac=0.4, rank_0_frac=0.1),
+            simulated=False,
+        ),
+        0.4,
+        "almost certainly starved",
+    ),
+)
+"""Verdict -> the idle share and the word that lists have."""
+
+
+def test_a_row_has_the_idle_share_and_the_word_of_its_verdict(store: RunStore) -> None:
+    for made, _, _ in STATED:
+        run_id = store.create_run(RunConfig())
+        summary = RunSummary(n_steps=9, device_idle_frac=0.99)
+        store.update_run(run_id, status="done", summary=summary, verdict=made.to_dict())
+    rows = store.list_runs(RunQuery(descending=False), limit=9)
+    assert [(row.idle_frac, row.verdict_kind) for row in rows] == [
+        (idle, word) for _, idle, word in STATED
+    ]
+    assert {row.device_idle_frac for row in rows} == {0.99}
+    assert ids(store, sort="idle_frac") == [3, 2, 1, 4, 6, 5], "the one without a figure is last"
+    assert ids(store, filters={"verdict": ("almost certainly starved",)}) == [6, 3]
+    assert "disturbed" in store.choices("verdict")
 
 
 @pytest.mark.parametrize(

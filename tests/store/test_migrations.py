@@ -11,10 +11,11 @@ from alembic.migration import MigrationContext
 
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
+from vitprof.recording.verdict import NoVerdict, Verdict
 from vitprof.store import STORE_VERSION, RunQuery, RunStore, database, migrations
 from vitprof.store.database import metadata, runs
 
-NEW = ("owner_user", "project")
+NEW = ("owner_user", "project", "device_idle_frac")
 """Columns that version 7 had not."""
 PREDICTIONS = sa.Table(
     "predictions",
@@ -76,6 +77,7 @@ def test_what_predictions_ran_are_runs_of_their_own(url: str) -> None:
     with engine.begin() as db:
         PREDICTIONS.create(db)
         db.execute(sa.insert(PREDICTIONS).values(**runs_of_it, **known, measured_per_s=2.5))
+        db.exec_driver_sql("alter table runs drop column device_idle_frac")
         db.exec_driver_sql("update alembic_version set version_num = '8'")
     with closing(RunStore(url)) as store:
         groups = {run.name: (run.group_key, run.role) for run in store.runs()}
@@ -89,6 +91,41 @@ def test_what_predictions_ran_are_runs_of_their_own(url: str) -> None:
     assert listed == ["check", "loader-only", "profiled"]
     with engine.connect() as db:
         assert not sa.inspect(db).has_table(PREDICTIONS.name)
+        assert compare_metadata(MigrationContext.configure(db), metadata) == []
+    engine.dispose()
+
+
+def test_lists_show_the_idle_share_and_the_word_of_stored_verdicts(url: str) -> None:
+    """A store of version 9, whose column of the idle share had all time that the device idled."""
+    starved = Verdict(
+        kind="inconclusive",
+        device="gpu",
+        why_none=NoVerdict("too_few_steps", n_steps=18, idle_frac=0.94),
+        simulated=False,
+    )
+    launch_bound = Verdict(
+        kind="launch-bound", device="gpu", idle_frac=0.01, paced_frac=0.73, simulated=False
+    )
+    with closing(RunStore(url)) as store:
+        for verdict in (starved.to_dict(), launch_bound.to_dict(), {"kind": "input-bound"}, None):
+            store.update_run(store.create_run(RunConfig()), verdict=verdict)
+    engine = sa.create_engine(url)
+    with engine.begin() as db:
+        db.exec_driver_sql("alter table runs drop column device_idle_frac")
+        kinds = {1: "inconclusive", 2: "launch-bound", 3: "input-bound", 4: ""}
+        for run_id, kind in kinds.items():
+            before = {"idle_frac": 0.06, "verdict_kind": kind}
+            db.execute(sa.update(runs).where(runs.c.id == run_id).values(before))
+        db.exec_driver_sql("update alembic_version set version_num = '9'")
+    with closing(RunStore(url)) as store:
+        rows = store.list_runs(RunQuery(descending=False), limit=9)
+    assert [(row.verdict_kind, row.idle_frac, row.device_idle_frac) for row in rows] == [
+        ("almost certainly starved", 0.94, 0.06),
+        ("launch-bound", 0.73, 0.06),
+        ("input-bound", None, 0.06),
+        ("", None, 0.06),
+    ]
+    with engine.connect() as db:
         assert compare_metadata(MigrationContext.configure(db), metadata) == []
     engine.dispose()
 

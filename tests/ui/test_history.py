@@ -11,7 +11,9 @@ from streamlit.testing.v1 import AppTest
 
 from tests.store.test_nodes import made
 from tests.ui.dashboard import LIMIT_S, add_run, address, app, click, kept_in_url, said, shown
+from vitprof.analysis.verdict import rendering
 from vitprof.export import bundle
+from vitprof.recording.verdict import Verdict
 from vitprof.store import RunRow, RunStore
 from vitprof.store.database import runs as runs_table
 from vitprof.ui import history
@@ -25,8 +27,8 @@ def ticked(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     ticked: set[int] = set()
     draw_table = history.draw_table
 
-    def draw(rows: list[RunRow]) -> list[RunRow]:
-        draw_table(rows)
+    def draw(rows: list[RunRow], *, more: bool) -> list[RunRow]:
+        draw_table(rows, more=more)
         return [row for row in rows if row.id in ticked]
 
     monkeypatch.setattr(history, "draw_table", draw)
@@ -67,11 +69,14 @@ def test_without_runs_it_says_what_to_do_and_then_a_row_what_a_run_was(store: Ru
     assert not at.dataframe
     assert [b.label for b in at.button if b.label == "Open Profile"]
     done = add_run(store, strategy="memory", batch_size=64, name="mine")
-    store.update_run(done, verdict={"kind": "input-bound"}, spark=[None, 0.5, None, 1.0])
+    verdict = Verdict(kind="input-bound", device="gpu", idle_frac=0.4567, simulated=False)
+    store.update_run(done, verdict=verdict.to_dict(), spark=[None, 0.5, None, 1.0])
     store.tag(done, ["one", "two"])
     store.edit(done, note="a word")
     add_run(store, status="failed", device="simulated:5,0")
-    at = app("history")
+    first = ["run", "open", "idle", "name", "verdict", "spark", "speed", "created"]
+    assert list(app("history").dataframe[0].value) == first, "they fit a window of 1366 px"
+    at = app("history", more="true")
     table = at.dataframe[0].value.set_index("run")
     row = table.loc[done]
     expected = {
@@ -84,12 +89,15 @@ def test_without_runs_it_says_what_to_do_and_then_a_row_what_a_run_was(store: Ru
     assert {name: row[name] for name in expected} == expected
     assert row["note"] == "a word"
     assert (list(row["verdict"]), list(row["spark"])) == (["input-bound"], [0.0, 0.5, 0.5, 1.0])
-    assert (list(row["tags"]), row["idle"], row["speed"]) == (["one", "two"], 50.0, 12_800.0)
+    assert (list(row["tags"]), row["idle"], row["speed"]) == (["one", "two"], 46.0, 12_800.0)
+    assert row["device_idle"] == 50.0
     assert (str(row["created"].tz), list(table.loc[2]["verdict"])) == (
         "UTC",
         ["failed", "simulated"],
     )
-    assert set(LOOKS) < set(history.CHIPS), "every verdict has a chip, and every widget help"
+    headlines = (*rendering.HEADLINES.values(), rendering.STARVED, rendering.NOT_MEASURABLE)
+    words = {*LOOKS, *(headline.lower() for headline in headlines)}
+    assert words < set(history.CHIPS), "every verdict has a chip, and every widget help"
     kinds = (
         "button",
         "download_button",

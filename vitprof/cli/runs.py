@@ -127,7 +127,7 @@ def _show(store: RunStore, run: StoredRun, as_json: bool) -> None:
 
 
 def _show_table(rows: list[RunRow]) -> None:
-    header = ["run", "name", "status", "verdict", "samples/s", "device idle", "tags", "made"]
+    header = ["run", "name", "status", "verdict", "samples/s", "idle", "tags", "made"]
     # whose a run is, where they are not all of one user on one machine
     several_owners = len({(row.owner_user, row.owner_host) for row in rows}) > 1
     if several_owners:

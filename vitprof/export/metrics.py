@@ -19,6 +19,7 @@ from vitprof.analysis.thresholds import UNCLEAR_LOADERS_FRAC
 from vitprof.analysis.timing.compute_parts import PARTS, part_seconds
 from vitprof.analysis.timing.gaps import find_gaps
 from vitprof.analysis.verdict.no_verdict import not_measurable
+from vitprof.analysis.verdict.rendering import in_a_word
 from vitprof.errors import StoreError, VitprofError, one_line
 from vitprof.program import install_command
 from vitprof.recording.columns import LIVE_STATUSES, Phase
@@ -167,7 +168,7 @@ class RunCounters:
         run = self.run
         verdict = ""
         if run.verdict is not None:
-            verdict = run.verdict.kind
+            verdict = in_a_word(run.verdict)
         return {
             "name": run.name,
             "status": self.status(),

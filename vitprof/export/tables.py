@@ -24,7 +24,7 @@ from vitprof import formats
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing import utilisation
 from vitprof.analysis.timing.compute_parts import divided_compute_of, parts_in_words
-from vitprof.analysis.verdict import headroom
+from vitprof.analysis.verdict import headroom, rendering
 from vitprof.analysis.verdict.answer import Answer, answer_of, causes_in_words
 from vitprof.config import CONFIG_COLUMNS, RunConfig, descriptions, types_of
 from vitprof.recording import codec, columns, recording
@@ -34,11 +34,10 @@ from vitprof.store.nodes import MOMENTS, of_other_ranks
 FORMULA_STARTS = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r")
 """With the full-width forms, which spreadsheets of some languages take for the same."""
 ANSWER_DOCS: dict[str, str] = {
-    "answer": "the verdict in a word or two, as the page has it: Input-bound, Disturbed",
     "waits_for": "what the device waited for: data, data and copies, launching kernels",
-    "waits_frac": "share of the training time that it waited for that, 0 to 1",
-    "waits_frac_low": "lower end of its 95% interval, which decides the verdict",
-    "waits_frac_high": "upper end of that interval",
+    "idle_frac": "share of the training time that it waited for that, 0 to 1",
+    "idle_frac_low": "lower end of its 95% interval, which decides the verdict",
+    "idle_frac_high": "upper end of that interval",
     "by_what": "causes of that, each with its share of the training time",
     "gain_at_most": "how many times as fast the job would be with free data",
     "gain_measured": "whether that was measured by replaying batches; estimated if not",
@@ -76,11 +75,12 @@ KINDS: dict[str, type] = (
     | {
         name: float
         for name in ANSWER_DOCS
-        if name.startswith(("waits_frac", "gain_at", "gain_proven", "other_programs"))
+        if name.startswith(("idle_frac", "gain_at", "gain_proven", "other_programs"))
     }
 )
 """Column -> the type of its values; a column of steps that only another version knows holds
 floats."""
+"""What the summary's column `idle_frac` is."""
 ARROW = {int: "int64", float: "float64", bool: "bool"}
 """Type -> Arrow's name for it; text for all others."""
 ROW_GROUP = 131_072
@@ -131,13 +131,14 @@ def answer_values(run: StoredRun, answer: Answer | None) -> dict[str, object]:
         answer = answer_of(run.verdict)
     if answer is None:
         return values
-    values["answer"] = answer.headline
     if not answer.is_conclusive:
+        if math.isfinite(answer.frac):
+            values["idle_frac"] = answer.frac
         return values
     values["waits_for"] = answer.waits_for
-    values["waits_frac"] = answer.frac
-    values["waits_frac_low"] = answer.low
-    values["waits_frac_high"] = answer.high
+    values["idle_frac"] = answer.frac
+    values["idle_frac_low"] = answer.low
+    values["idle_frac_high"] = answer.high
     values["by_what"] = causes_in_words(answer)
     if answer.ceiling is not None:
         values["gain_at_most"] = answer.ceiling.times
@@ -167,7 +168,7 @@ def summary_row(run: StoredRun, answers: Answers | None = None) -> list[object]:
         run.error,
         columns.SCHEMA_VERSION,
         run.simulated,
-        run.verdict.kind if run.verdict else None,
+        rendering.in_a_word(run.verdict) if run.verdict else None,
         *answer_values(run, (answers or {}).get(run.id)).values(),
     ]
 

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from vitprof.analysis.verdict.no_verdict import not_measurable
+from vitprof.analysis.verdict.rendering import in_a_word
 from vitprof.errors import ConfigError
 from vitprof.home import temporary_prefix
 from vitprof.jobs.command import STARTUP
@@ -97,7 +98,7 @@ def words_of(run: StoredRun) -> dict[str, str]:
     """Returns what is to be known of the run in words."""
     about = {"run": str(run.id), "status": run.status}
     if run.verdict is not None:
-        about |= {"verdict": run.verdict.kind, "sentence": run.verdict.sentence}
+        about |= {"verdict": in_a_word(run.verdict), "sentence": run.verdict.sentence}
     return about
 
 

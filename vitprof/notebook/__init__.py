@@ -51,9 +51,9 @@ def runs(
     The filters are the options of `vitprof runs`. `text`: words to find in name, note, tags,
     strategy, data set or device. `tag` to `status`: one value or several; a run matches if it has
     any of them. `helpers`: whether to include runs made for other runs, such as anchors of headroom
-    and trials of tournaments. `sort`: id, name, strategy, samples_per_s or idle_frac. `limit`: the
-    most runs to return; None for all. Runs that another version of vitprof wrote and this one
-    cannot read are left out.
+    and trials of tournaments. `sort`: id, name, strategy, samples_per_s, idle_frac or
+    device_idle_frac. `limit`: the most runs to return; None for all. Runs that another version of
+    vitprof wrote and this one cannot read are left out.
 
     Raises `ConfigError` for a value that is not allowed, `VitprofError` if the store cannot be
     opened or a package is missing.
@@ -245,7 +245,9 @@ def _run(stored: StoredRun, tags: Sequence[str]) -> Run:
     values: dict[str, Any] = {name: getattr(stored, name) for name in same}
     values |= {"verdict": "", "verdict_kind": ""}
     if stored.verdict:
-        values |= {"verdict": stored.verdict.sentence, "verdict_kind": stored.verdict.kind}
+        from vitprof.analysis.verdict.rendering import in_a_word
+
+        values |= {"verdict": stored.verdict.sentence, "verdict_kind": in_a_word(stored.verdict)}
     return Run(**values, tags=tuple(tags), _stored=stored)
 
 

@@ -333,6 +333,21 @@ class Verdict:
         return self.kind != "inconclusive"
 
     @property
+    def stated_idle_frac(self) -> float:
+        """Returns the share of the time that the verdict states, the one idle figure of a run.
+
+        The device idled for data and copies so long; in a launch-bound run it waited for Python.
+        Without a class it is the share that is known all the same. NaN where none is known.
+        """
+        if self.kind == "launch-bound":
+            return self.paced_frac
+        if math.isfinite(self.idle_frac) or self.why_none is None:
+            return self.idle_frac
+        if self.why_none.reason in ("rank_0_late", "rank_0_early"):
+            return self.why_none.frac
+        return self.why_none.idle_frac
+
+    @property
     def advised_workers(self) -> tuple[int, ...]:
         """Returns the numbers of workers that are advised for the DataLoader of a user's script."""
         numbers = (advice.arguments.get("num_workers") for advice in self.advice)

@@ -36,7 +36,7 @@ from vitprof.program import install_command
 from vitprof.store import server, store_file
 from vitprof.store.migrations import is_older, may_only_read, migrate, why_not_opened
 
-STORE_VERSION = 9
+STORE_VERSION = 10
 """Version of these tables, stamped as Alembic stamps a revision. A later one needs a file in `migrations`."""
 OPENING = 0x7669_7470
 """Number of the lock of a PostgreSQL database that a program holds while it creates or migrates the tables."""
@@ -72,7 +72,7 @@ runs = sa.Table(
     ),
     sa.Column("batch_size", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Column("device", sa.String, nullable=False, default="", server_default=""),
-    *(sa.Column(name, sa.Double) for name in ("samples_per_s", "idle_frac")),
+    *(sa.Column(name, sa.Double) for name in ("samples_per_s", "idle_frac", "device_idle_frac")),
     *(
         sa.Column(name, sa.String, nullable=False, default="", server_default="")
         for name in ("verdict_kind", "note")

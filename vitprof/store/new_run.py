@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
 
+from vitprof.analysis.verdict import rendering
 from vitprof.config import RunConfig, resolve
 from vitprof.errors import StoreError
 from vitprof.recording.columns import (
@@ -97,6 +99,18 @@ def fits(column: sa.Column[Any], value: Any) -> bool:
     return isinstance(value, kind)
 
 
+def of_verdict(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the columns that repeat parts of a stored verdict: what lists show, search and sort."""
+    verdict = stored_run.read_verdict(stored)
+    if verdict is None:
+        return {"verdict_kind": stored.get("kind", ""), "idle_frac": None}
+    idle_frac = verdict.stated_idle_frac
+    return {
+        "verdict_kind": rendering.in_a_word(verdict),
+        "idle_frac": idle_frac if math.isfinite(idle_frac) else None,
+    }
+
+
 def plain_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Returns columns of a run as plain values, with those that repeat parts of them.
 
@@ -108,7 +122,7 @@ def plain_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
         summary = values["summary"] = summary_to_dict(summary)
     if summary is not None:
         values["samples_per_s"] = summary.get("samples_per_s")
-        values["idle_frac"] = summary.get("device_idle_frac")
+        values["device_idle_frac"] = summary.get("device_idle_frac")
     if "config" in values:
         config = values["config"]
         if isinstance(config, RunConfig):
@@ -118,7 +132,7 @@ def plain_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(config.get(name), kind):
                 values[name] = config[name]
     if "verdict" in values:
-        values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
+        values |= of_verdict(values["verdict"] or {})
     if "phases" in values:
         values["phases"] = [
             dataclasses.astuple(phase) if isinstance(phase, Phase) else phase

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import sqlalchemy as sa
 
@@ -14,6 +14,7 @@ from vitprof.program import program
 from vitprof.recording.columns import (
     LIVE_STATUSES,
 )
+from vitprof.recording.verdict import Kind
 from vitprof.store import database, stored_run
 from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks, loaded
 from vitprof.store.database import (
@@ -35,6 +36,8 @@ MAX_NOTE = 4000
 """The most characters of a note."""
 KEPT_DAYS = 30
 """For how long deleted runs can be restored."""
+CLASSES = tuple(kind for kind in get_args(Kind) if kind != "inconclusive")
+"""Verdicts that are conclusions; a run that only loaded, without training, has none."""
 UPDATE = sa.update(runs).where(runs.c.id == sa.bindparam("of_run"))
 """Made once: to make a statement takes longer than to run it."""
 
@@ -303,11 +306,9 @@ class RunStore(stored_run.RunLists, SeriesStore, DeletedRuns):
         and has a conclusion.
         """
         column = runs.c
-        # a run that only loaded, without training, is inconclusive, too
-        undecided = ("", "inconclusive")
         query = sa.select(column.device, column.strategy, sa.func.max(column.samples_per_s))
         query = query.where(
-            column.id > 0, column.dataset == dataset, column.verdict_kind.not_in(undecided)
+            column.id > 0, column.dataset == dataset, column.verdict_kind.in_(CLASSES)
         )
         # a replay of kept batches loads nothing
         query = query.where(column.config["replay"].as_string().is_(None))

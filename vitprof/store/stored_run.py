@@ -162,12 +162,12 @@ def read_run(values: Mapping[Any, Any]) -> StoredRun:
             "phases": tuple(Phase(*phase) for phase in values["phases"]),
             "notices": tuple(values["notices"]),
             "summary": summary,
-            "verdict": _verdict(values["verdict"]),
+            "verdict": read_verdict(values["verdict"]),
         }
         return StoredRun(**(_named(values) | read))
 
 
-def _verdict(values: dict[str, Any] | None) -> verdict.Verdict | None:
+def read_verdict(values: Mapping[str, Any] | None) -> verdict.Verdict | None:
     """Returns a stored verdict; None where this version cannot read it: the run can be judged again."""
     if not values:
         return None
@@ -177,7 +177,14 @@ def _verdict(values: dict[str, Any] | None) -> verdict.Verdict | None:
         return None
 
 
-SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
+SORTS: tuple[str, ...] = (
+    "id",
+    "name",
+    "strategy",
+    "samples_per_s",
+    "idle_frac",
+    "device_idle_frac",
+)
 """Columns that a list of runs can be sorted by; "id" is the order in which they were created."""
 COLUMN_OF = {"verdict": "verdict_kind", "user": "owner_user", "host": "owner_host"}
 """Filter -> column, where that has another name."""
@@ -204,9 +211,12 @@ class RunRow:
     samples_per_s: float | None
     """Steady-state throughput; None where it was not measured."""
     idle_frac: float | None
-    """Share of the training time in which the device computed nothing."""
+    """Share of the training time that the verdict states (`Verdict.stated_idle_frac`); None without
+    one."""
+    device_idle_frac: float | None
+    """Share of the training time in which the device computed nothing, for whatever reason."""
     verdict_kind: str
-    """The kind of the verdict, in a word or two; "" without one."""
+    """The verdict in a word or two, as its headline has it (`rendering.in_a_word`); "" without one."""
     note: str
     spark: tuple[float | None, ...]
     """The device's idle share over the run, at most `SPARK_BINS` values from 0 to 1; None where it is not

@@ -52,9 +52,10 @@ def _draw_list(query: store.RunQuery) -> None:
     with st.container(key="history-list"):
         bar = st.container(key="history-actions")
         listed = st.container()
-    before, size = draw_pager(total)
+    before, size, more = draw_pager(total)
     with listed:
-        ticked = draw_table(resources.store().list_runs(query, limit=size, offset=before))
+        rows = resources.store().list_runs(query, limit=size, offset=before)
+        ticked = draw_table(rows, more=more)
     with bar:
         history_actions.draw_actions(ticked)
 
@@ -174,7 +175,11 @@ SORTS: dict[str, tuple[str, bool]] = {
 }
 """Label -> column to sort by, whether the largest comes first."""
 FILTERS: dict[str, tuple[str, str, str]] = {
-    "verdicts": ("Verdict", "verdict", "Whether loading held the device up."),
+    "verdicts": (
+        "Verdict",
+        "verdict",
+        "Whether loading held the device up, as the run's page says it.",
+    ),
     "strategies": (
         "Strategy",
         "strategy",
@@ -272,9 +277,9 @@ def draw_search() -> store.RunQuery:
     )
 
 
-def draw_pager(total: int) -> tuple[int, int]:
-    """Draws the choice of a page of `total` runs; returns how many runs come before it, and its
-    size.
+def draw_pager(total: int) -> tuple[int, int, bool]:
+    """Draws the choice of a page of `total` runs, and of more columns; returns how many runs come
+    before the page, its size, and whether all columns are wanted.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
         # shown before the size, drawn after it: it depends on it
@@ -290,8 +295,13 @@ def draw_pager(total: int) -> tuple[int, int]:
         listed = formats.count(total, "run")
         if pages > 1:
             listed = f"{before + 1:,} to {min(before + size, total):,} of {listed}"
-        st.caption(listed)
-    return before, size
+        st.caption(listed, width="content")
+        more = st.toggle(
+            "More columns",
+            **widgets.kept(MORE),
+            help="Also strategy, data, batch size, device, tags, note, and all idle time.",
+        )
+    return before, size, more
 
 
 def clear() -> None:
@@ -307,6 +317,10 @@ CHIPS: dict[str, str] = {
     "moderately input-bound": "#A06900",
     "not input-bound": "#00815E",
     "launch-bound": "#A06900",
+    "almost certainly starved": style.IDLE,
+    "disturbed": style.NEUTRAL,
+    "partly watched": style.NEUTRAL,
+    "not measurable here": style.NEUTRAL,
     "inconclusive": style.NEUTRAL,
     "queued": style.GPU_UTIL,
     "running": style.GPU_UTIL,
@@ -321,6 +335,10 @@ darker; the other words are states. The text is white, with a contrast of at lea
 TICKED = "runs ticked in History"
 """Key of their ids in the session: after opening or comparing them, the user finds them still
 ticked."""
+
+
+OPENED = "history-opened"
+"""Key of the click on a run's button in the table."""
 
 
 def chips(row: store.RunRow) -> list[str]:
@@ -354,15 +372,20 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
         lambda r: r.id,
         column.NumberColumn("Run", help="Number of the run.", format="%d", pinned=True, width=50),
     ),
-    "idle": (
-        lambda r: None if r.idle_frac is None else 100 * r.idle_frac,
-        column.NumberColumn(
-            "Idle", help=tables.help_of("device_idle_frac"), format="%.1f%%", width=70
+    "open": (
+        lambda r: "Open",
+        # a click on a cell would do it, too, but so would the keyboard's arrows and the tab key
+        column.ButtonColumn(
+            "", type="tertiary", help="Its verdict, charts and figures.", width=64, key=OPENED
         ),
+    ),
+    "idle": (
+        lambda r: tables.in_percent(r.idle_frac),
+        column.NumberColumn("Idle", help=tables.IDLE_HELP, format="%g%%", width=70),
     ),
     "name": (
         lambda r: r.name,
-        column.TextColumn("Name", help="Its name; Edit changes it.", width=256),
+        column.TextColumn("Name", help="Its name; Edit changes it.", width=222),
     ),
     "verdict": (
         chips,
@@ -372,17 +395,17 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
             "device was used.",
             options=list(CHIPS),
             color=list(CHIPS.values()),
-            width=246,
+            width=222,
         ),
     ),
     "spark": (
         # without a figure there was no device work, as in a loader-only run, and nothing that could
         # idle
-        lambda r: [] if r.idle_frac is None else sparkline(r.spark),
+        lambda r: [] if r.device_idle_frac is None else sparkline(r.spark),
         column.AreaChartColumn(
-            "Idle over the run",
-            help="Share of the time in which the device computed nothing, from the run's first step to its last. Full "
-            "height: idle all the time.",
+            "Over the run",
+            help="Share of the time in which the device computed nothing, for whatever reason, from the run's first "
+            "step to its last. Full height: idle all the time.",
             y_min=0,
             y_max=1,
             color=style.IDLE,
@@ -393,6 +416,12 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
         lambda r: r.samples_per_s and round(r.samples_per_s),
         column.NumberColumn(
             "Samples/s", help=tables.help_of("samples_per_s"), format="localized", step=1, width=90
+        ),
+    ),
+    "device_idle": (
+        lambda r: tables.in_percent(r.device_idle_frac),
+        column.NumberColumn(
+            "Device idle, any reason", help=tables.DEVICE_IDLE_HELP, format="%g%%", width=160
         ),
     ),
     "strategy": (
@@ -422,15 +451,17 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
     ),
 }
 """Name of a column -> its value for a run, and how it is shown."""
-BEFORE_CREATED = 6
-"""Columns that come before the one of when a run was made."""
+FIRST = ("run", "open", "idle", "name", "verdict", "spark", "speed", "created")
+"""The columns that are always shown, which fit a window of 1366 px; the others come on request."""
+MORE = "more"
+"""Whether the other columns are shown, in the URL."""
 
 
-def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:
+def draw_table(rows: Sequence[store.RunRow], *, more: bool) -> list[store.RunRow]:
     """Draws the table; returns the rows that are ticked, in the order of the table."""
     zone = st.context.timezone
     # Ticks are positions, so a page with other runs needs another key.
-    key = f"history-table-{hash(tuple(row.id for row in rows))}"
+    key = f"history-table-{hash((more, *(row.id for row in rows)))}"
     if key not in st.session_state:  # another page was shown meanwhile, or other runs
         ticked_before = st.session_state.get(TICKED, ())
         at = [at for at, row in enumerate(rows) if row.id in ticked_before]
@@ -447,15 +478,16 @@ def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:
         format="YYYY-MM-DD HH:mm",
         timezone=zone or "UTC",
     )
-    select: dict[str, Any] = {"on_select": "rerun", "selection_mode": ["multi-row", "single-cell"]}
-    order = [name for name in data if name != "created"]
-    order.insert(BEFORE_CREATED, "created")
+    select: dict[str, Any] = {"on_select": "rerun", "selection_mode": "multi-row"}
+    order = list(FIRST)
+    if more:
+        order += [name for name in data if name not in FIRST]
     shown = tables.show(
         pd.DataFrame(data)[order], key=key, placeholder="", column_config=config, **select
     )
     ticked = [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
     st.session_state[TICKED] = {row.id for row in ticked}
-    if clicked := shown["selection"]["cells"]:
-        row_clicked, _ = clicked[0]
-        history_actions.open_in_profile(rows[row_clicked].id)
+    clicked = st.session_state.get(OPENED)
+    if clicked is not None and clicked["row"] < len(rows):
+        history_actions.open_in_profile(rows[clicked["row"]].id)
     return ticked

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pandas as pd
 import streamlit as st
 
-from vitprof.formats import NOT_AVAILABLE
+from vitprof.formats import NOT_AVAILABLE, percent
 from vitprof.recording.columns import RunSummary, columns
 from vitprof.ui.texts import sentence
 
@@ -41,12 +41,25 @@ class TableColumn:
     """Whether numbers are drawn as bars, too."""
 
 
+def in_percent(share: float | None) -> float | None:
+    """Returns a share in percent, rounded as texts have it (`formats.percent`); None if not known."""
+    words = percent(share)
+    return None if words == NOT_AVAILABLE else float(words.removesuffix("%"))
+
+
 NO_FIGURES = RunSummary()
 DOCS = {column.name: column.doc for column in columns(RunSummary)}
 
 
 def help_of(field: str) -> str:
     return sentence(DOCS[field])
+
+
+IDLE_HELP = (
+    "Share of the training time that the verdict states: the device idled for data and copies. In a "
+    "launch-bound run it waited for Python."
+)
+DEVICE_IDLE_HELP = f"For data and for anything else: {DOCS['device_idle_frac']}."
 
 
 def of_summary(name: str, field: str, scale: float = 1, form: str = "localized") -> TableColumn:

@@ -92,6 +92,15 @@ def render(verdict: Verdict) -> VerdictText:
     return VerdictText(headline, tuple(sentences), tuple(details))
 
 
+def in_a_word(verdict: Verdict) -> str:
+    """Returns the headline of a verdict as lists, tables and files have it: "input-bound",
+    "almost certainly starved"."""
+    if verdict.device is None or verdict.why_none is None:
+        return verdict.kind
+    headline = _headline_of_none(verdict.why_none)
+    return headline[0].lower() + headline[1:]
+
+
 def _has_caveat(clause: Clause, verdict: Verdict) -> bool:
     """Returns whether the sentence on the gain says under which condition it holds."""
     if clause is most_gain:
