@@ -218,7 +218,7 @@ def test_a_loader_that_is_made_anew_for_an_epoch_goes_on() -> None:
 
 
 def test_what_a_worker_had_settled_travels_with_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = (0.1, 0.02, 0.01, 5.0, 5.13, 1, (), None, None)
+    times = (0.1, 0.02, 0.01, 5.0, 5.13, 1, (), None, None, None)
     monkeypatch.setattr(PROCESS, "maker", None)
     plain = ("batch", fetch_times.bytes_to_send(times))
     assert fetch_times.passed_on(plain) is None

@@ -202,6 +202,11 @@ class HandedOver(TypedDict):
     """Threads that PyTorch uses within an operation in a worker: 1, unless the script sets another number."""
     start_method: NotRequired[str]
     """How the workers were started: fork, spawn or forkserver."""
+    pickle_s: NotRequired[float]
+    """Time from begin to end of pickling a batch in a worker, in a thread of its own: a mean over 8 of the first. What
+    collate has not put into shared memory is moved there."""
+    pickle_cpu_s: NotRequired[float]
+    """CPU time of that: the rest are waits, most of them for Python's lock while the worker makes its next batch."""
     unpickle_s: NotRequired[float]
     """Time that it takes to unpickle a batch from a worker: a mean over 16 of the first."""
     unpickled_in: NotRequired[str]

@@ -69,7 +69,7 @@ class Signature:
     """A pattern in a run that points at one cause."""
 
     name: str
-    """Machine word: worker-period, slow-worker, slow-samples, periodic-batches, late-batches, many-tensors,
+    """Machine word: worker-period, slow-worker, slow-samples, periodic-batches, late-batches, many-tensors, pickling,
     open-descriptors, shared-memory-full, worker-memory, worker-threads, epoch-start, first-batch,
     garbage-collection, cold-to-warm, memory-growth, other-programs."""
     sentence: str

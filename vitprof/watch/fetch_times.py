@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from vitprof.watch.causal_ledger import PROCESS
 from vitprof.watch.events import WORK
 from vitprof.watch.own_thread import native_ids
+from vitprof.watch.pickling import PickleTimes, PicklingClock
 from vitprof.watch.sample_times import SampleClock, SampleTimer, SampleTimes, clock_for
 from vitprof.watch.worker_facts import WorkerSays, said_at_first
 
@@ -38,10 +39,11 @@ FetchTimes = tuple[
     tuple[TransformTimes, ...],
     SampleTimes | None,
     WorkerSays | None,
+    PickleTimes | None,
 ]
 """Seconds in the dataset (with transforms), in transforms, in collate; begin and end (s, monotonic clock); number of
 the worker (-1: none); the times of each Compose; those of the samples, where they are timed one by one; what the
-worker says of itself, with its first batch."""
+worker says of itself, with its first batch; what it took to pickle earlier ones, with a few."""
 WORK_EVERY = 4
 """Of so many batches that a thread makes, one has an entry with the work on it: it takes 80 us between the work of a
 training, ten times as long as all the rest."""
@@ -332,27 +334,35 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             maker.made(max(0.0, dataset_s - transform_s), transform_s, collate_s)
         if worker < 0:
             making.times = (
-                dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, None
+                dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, None, None
             )  # fmt: skip
             return data
-        says = said_at_first(self)
-        return data, bytes_to_send(
-            (dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, says)
-        )
+        says, pickled = said_with_batch(self)
+        times = (
+            dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, says, pickled
+        )  # fmt: skip
+        return data, bytes_to_send(times)
 
     return fetch_timed
 
 
+def said_with_batch(fetcher: Any) -> tuple[WorkerSays | None, PickleTimes | None]:
+    """Returns what this process, a worker, says of itself, and what it took to pickle earlier batches; None for what is
+    not said with this one."""
+    clock: PicklingClock | None = getattr(fetcher, "_vitprof_pickling", None)
+    return said_at_first(fetcher), None if clock is None else clock.taken()
+
+
 def bytes_to_send(times: FetchTimes) -> bytes:
     """Returns the bytes that a worker sends with a batch, after the pause that is due before it passes that on."""
-    *numbers, ended_s, worker, transforms, samples, says = times
+    *numbers, ended_s, worker, transforms, samples, says, pickled = times
     rest: tuple[Any, ...] = ()
-    if transforms or samples is not None or says is not None:
-        rest = (transforms, samples, says)
+    if transforms or samples is not None or says is not None or pickled is not None:
+        rest = (transforms, samples, says, pickled)
     maker = PROCESS.maker
     if maker is not None:
         ended_s = maker.pass_on()
-        rest = (transforms, samples, says, maker.ledger.settled_s)
+        rest = (transforms, samples, says, pickled, maker.ledger.settled_s)
     packed = SENT.pack(MARK, *numbers, ended_s, worker)
     return packed + marshal.dumps(rest) if rest else packed
 
@@ -418,8 +428,10 @@ def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:
 
 def _read(sent: bytes) -> FetchTimes:
     _, dataset_s, transform_s, collate_s, began_s, ended_s, worker = SENT.unpack_from(sent)
-    transforms, samples, says, *_ = _rest(sent) or ((), None, None)
-    return dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, says
+    transforms, samples, says, pickled, *_ = _rest(sent) or ((), None, None, None)
+    return (
+        dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms, samples, says, pickled
+    )  # fmt: skip
 
 
 def _rest(sent: bytes) -> tuple[Any, ...]:

@@ -436,6 +436,53 @@ def test_batches_of_many_tensors_that_cross_one_by_one() -> None:
     assert "many-tensors" not in found(steps, facts=FACTS | HANDED, **IN_LOOP)
 
 
+def test_what_unpickling_is_of_a_wait_is_said_where_the_loop_does_it() -> None:
+    steps = trace(noise(100, seed=5, mean=0.006), hand_over_s=0.005)
+    for thread, is_said in (("training", True), ("pinning", False)):
+        timed = {**HANDED["handed_over"], "unpickle_s": 0.003, "unpickled_in": thread}
+        facts = {**FACTS, "handed_over": timed}
+        s = found(steps, facts=facts, workers=2, **IN_WORKERS)["many-tensors"]
+        assert ("(unpickling one takes 3.00 ms)" in s.sentence) == is_said
+
+
+PICKLED = {"pickle_s": 0.030, "pickle_cpu_s": 0.020}
+
+
+def test_workers_that_pickle_for_long_where_the_loop_waits_for_them() -> None:
+    made = {"made_start_s": 0.0, "made_end_s": 0.04}
+    steps = trace(noise(100, seed=5, mean=0.02), **made)
+    of_batch = {**HANDED["handed_over"], **PICKLED}
+    facts = {**FACTS, "handed_over": of_batch}
+    s = found(steps, facts=facts, workers=2, **IN_WORKERS)["pickling"]
+    assert s.sentence.startswith(
+        "A worker takes 40.0 ms to make a batch, and 20.0 ms of CPU to pickle it. It pickles while it makes "
+        "the next one, which then waits for Python's lock or for a core: that costs at most 10.0 ms, "
+    )
+    assert " of a step with 2 workers. To try its 113 tensors packed: " in s.sentence
+    assert s.cost_s_per_step == pytest.approx(0.010)
+    assert s.evidence["made_s"] == pytest.approx(0.04)
+    few = {**FACTS, "handed_over": {**of_batch, "tensors": 2}}
+    other = found(steps, facts=few, workers=1, **IN_WORKERS)["pickling"]
+    assert " of a step. What collate has not put into shared memory" in other.sentence
+    assert other.cost_s_per_step == pytest.approx(0.020, rel=0.05)
+
+
+def test_pickling_costs_nothing_where_no_batch_is_waited_for() -> None:
+    made = {"made_start_s": 0.0, "made_end_s": 0.04}
+    facts = {**FACTS, "handed_over": {**HANDED["handed_over"], **PICKLED}}
+    fed = trace(noise(100, seed=5, mean=0.0004), **made)
+    assert "pickling" not in found(fed, facts=facts, workers=2, **IN_WORKERS)
+    steps = trace(noise(100, seed=5, mean=0.02), **made)
+    ready = trace(noise(100, seed=5, mean=0.02), hand_over_s=0.0197, **made)
+    assert "pickling" not in found(ready, facts=facts, workers=64, **IN_WORKERS)
+    assert "pickling" not in found(steps, facts=facts, **IN_LOOP)
+    quick = {**HANDED["handed_over"], "pickle_s": 0.002, "pickle_cpu_s": 0.001}
+    assert "pickling" not in found(
+        steps, facts={**FACTS, "handed_over": quick}, workers=2, **IN_WORKERS
+    )
+    assert "pickling" not in found(steps, facts=FACTS | HANDED, workers=2, **IN_WORKERS)
+
+
 def test_batches_that_hold_most_of_the_descriptors_open() -> None:
     steps = trace(noise(100, seed=5))
     of_batch = {"storages": 150, "descriptor_limit": 1024, "sharing": "file_descriptor"}

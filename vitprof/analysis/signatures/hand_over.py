@@ -1,6 +1,10 @@
-"""Finds what batches take to cross from their workers: time for many tensors, and descriptors."""
+"""Finds what batches take to cross from their workers: time for many tensors, pickling, and descriptors."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from vitprof.analysis.arrays import column, mean
 from vitprof.analysis.thresholds import MIN_STEPS, MODERATE_FRAC
@@ -36,17 +40,77 @@ def many_tensors(trace: Trace) -> Signature | None:
     sentence = (
         f"A batch has {n_tensors} tensors ({size(of_batch.get('bytes'))}), and each crosses from its "
         f"worker by itself: the loop waits {seconds(handing_s)} for a batch that is made, "
-        f"{percent(cost_frac)} of a step. To try them packed into {of_each}: "
+        f"{percent(cost_frac)} of a step{_unpickled(of_batch)}. To try them packed into {of_each}: "
         f"{program()} tournament --vary pack=on."
     )
     evidence = {
         "tensors": n_tensors,
         "dtypes": len(dtypes),
         "hand_over_s": handing_s,
+        "unpickle_s": float(of_batch.get("unpickle_s") or math.nan),
         "n_steps": trace.n_steady,
     }
     source = "PyTorch's shared memory, a descriptor for each tensor; rf-detr issue 1399"
     return Signature("many-tensors", sentence, handing_s, cost_frac, evidence, source)
+
+
+def pickling_in_workers(trace: Trace) -> Signature | None:
+    """Finds workers that pickle their batches for so long that they make fewer, where the loop waits for them.
+
+    A worker pickles a batch in a thread of its own while it makes the next one. That thread holds Python's lock
+    for most of its CPU time, and needs a core: at most its CPU time is what the next batch takes longer. So the
+    most that a step can gain is that time, divided by the workers, and no more than the loop waits for batches
+    that are not made yet. It is named from the share of a step on from which a wait is moderate.
+    """
+    of_batch = trace.facts.get("handed_over") or {}
+    cpu_s = float(of_batch.get("pickle_cpu_s") or math.nan)
+    workers = trace.config.workers
+    if not workers or not math.isfinite(cpu_s) or trace.n_steady < MIN_STEPS:
+        return None
+    steady = trace.steady
+    made_s = mean(
+        np.asarray(column(trace.steps, "made_end_s") - column(trace.steps, "made_start_s"))[steady]
+    )
+    handing_s = np.nan_to_num(column(trace.steps, "hand_over_s")[steady])
+    not_made_s = mean(np.maximum(trace.wait_s[steady] - handing_s, 0.0))
+    cost_s = min(cpu_s / workers, not_made_s)
+    cost_frac = cost_s / trace.step_s
+    if not (cost_frac >= MODERATE_FRAC and made_s > 0):
+        return None
+    of_workers = "of a step" if workers == 1 else f"of a step with {workers} workers"
+    sentence = (
+        f"A worker takes {seconds(made_s)} to make a batch, and {seconds(cpu_s)} of CPU to pickle it. It pickles "
+        "while it makes the next one, which then waits for Python's lock or for a core: that costs at most "
+        f"{seconds(cost_s)}, {percent(cost_frac)} {of_workers}. {_less_to_pickle(of_batch)}"
+    )
+    evidence = {
+        "pickle_cpu_s": cpu_s,
+        "pickle_s": float(of_batch.get("pickle_s") or math.nan),
+        "made_s": made_s,
+        "not_made_s": not_made_s,
+        "n_steps": trace.n_steady,
+    }
+    source = "ForkingPickler.dumps in the thread of a worker's queue, in 8 of the first batches"
+    return Signature("pickling", sentence, cost_s, cost_frac, evidence, source)
+
+
+def _less_to_pickle(of_batch: Mapping[str, Any]) -> str:
+    """Returns what takes less of it."""
+    n_tensors = int(of_batch.get("tensors") or 0)
+    if n_tensors >= MANY:
+        return f"To try its {n_tensors} tensors packed: {program()} tournament --vary pack=on."
+    return (
+        f"What collate has not put into shared memory is copied there ({size(of_batch.get('bytes'))} at most): "
+        "PyTorch's default_collate puts it there as it stacks the samples."
+    )
+
+
+def _unpickled(of_batch: Mapping[str, Any]) -> str:
+    """Returns what of that wait is unpickling, where the loop does it itself."""
+    unpickle_s = float(of_batch.get("unpickle_s") or math.nan)
+    if of_batch.get("unpickled_in") != "training" or not math.isfinite(unpickle_s):
+        return ""
+    return f" (unpickling one takes {seconds(unpickle_s)})"
 
 
 def open_descriptors(trace: Trace) -> Signature | None:

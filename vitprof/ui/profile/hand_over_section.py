@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from vitprof import formats, store
-from vitprof.analysis.arrays import Series, mean
+from vitprof.analysis.arrays import Mask, Series, mean
 from vitprof.analysis.timing import hand_over, worker_use
 from vitprof.ui import findings, tables
 
@@ -33,11 +33,12 @@ COLUMNS: tuple[tables.TableColumn, ...] = (
 )
 
 
-def draw_hand_over(run: store.StoredRun) -> None:
-    """Draws what is known of it; nothing for a run without workers."""
+def draw_hand_over(run: store.StoredRun, steps: Series, keep: Mask) -> None:
+    """Draws what is known of it, with shares of the steps in `keep`, (n,) bool; nothing for a run without
+    workers."""
     if not run.config.workers:
         return
-    rows = list(_of_a_batch(run))
+    rows = [*_of_a_batch(run), *_of_pickling(run, steps, keep), *_of_descriptors(run)]
     if rows:
         rows += _of_the_workers(run, findings.worker_telemetry(run.id))
         st.header("From the workers to the training", anchor=False, help=HELP)
@@ -60,13 +61,37 @@ def _of_a_batch(run: store.StoredRun) -> Iterator[Row]:
         if by:
             segments += f", by {by}"
         yield Row("Segments of shared memory", segments, "Tensors that are views share one.")
+
+
+def _of_pickling(run: store.StoredRun, steps: Series, keep: Mask) -> Iterator[Row]:
+    of_batch: dict[str, Any] = run.facts.get("handed_over") or {}
+    if "pickle_cpu_s" in of_batch:
+        cpu = formats.seconds(of_batch["pickle_cpu_s"])
+        made_s = mean((steps["made_end_s"] - steps["made_start_s"])[keep])
+        yield Row(
+            "Pickling a batch",
+            f"{cpu} of CPU{_share(of_batch['pickle_cpu_s'], made_s, 'making it')}",
+            f"In a thread of its worker, {formats.seconds(of_batch['pickle_s'])} from begin to end, while the "
+            "next batch is made: a worker can make so much less, and the training pays only where it waits "
+            "for workers. It grows with the number of segments.",
+        )
     if "unpickle_s" in of_batch:
+        step_s = mean(steps["step_s"][keep])
         yield Row(
             "Unpickling a batch",
-            formats.seconds(of_batch["unpickle_s"]),
+            formats.seconds(of_batch["unpickle_s"])
+            + _share(of_batch["unpickle_s"], step_s, "a step"),
             f"In the thread that does the {of_batch['unpickled_in']}. "
             "It grows with the number of segments.",
         )
+
+
+def _share(seconds: float, whole_s: float, whole: str) -> str:
+    """Returns what share of another time it is, in parentheses; nothing where that is not known."""
+    return f" ({formats.percent(seconds / whole_s)} of {whole})" if whole_s > 0 else ""
+
+
+def _of_descriptors(run: store.StoredRun) -> Iterator[Row]:
     held = hand_over.descriptors_of({**run.environment, **run.facts}, run.config)
     if held is not None:
         where = "a worker" if held.in_worker else "the process that trains"

@@ -381,7 +381,7 @@ def draw_loading(run: store.StoredRun) -> None:
         )
         tables.draw(WORKER_COLUMNS, [(w,) for w in workers], key="workers")
         _draw_slow_worker(findings.slow_worker_of(run.id))
-    draw_hand_over(run)
+    draw_hand_over(run, steps, keep)
     _draw_late_batches(late_batches.late_batches(run.facts))
     _draw_causal(causal_profile(run.facts, run.environment))
     uneven = findings.slow_samples_of(run.id)

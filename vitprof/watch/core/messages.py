@@ -48,9 +48,9 @@ SOURCE = "source"
 """The kind of a described queue, pool or future."""
 ITERATOR = "iterator"
 """The kind of the description of an iteration over a loader, with the workers that were started for it."""
-OF_HANDING_OVER = ("batch", "worker", "unpickled", ITERATOR)
+OF_HANDING_OVER = ("batch", "worker", "pickled", "unpickled", ITERATOR)
 """The kinds of what is known of a loader's hand-over: what its batches are made of, what a worker says of itself, what
-it takes to unpickle a batch, and how workers were started."""
+it takes to pickle a batch and to unpickle it, and how workers were started."""
 
 
 @dataclass

@@ -8,11 +8,13 @@ recording, and the script goes on.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import sys
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -25,6 +27,7 @@ from vitprof.watch.patches.limits import StepLimit
 from vitprof.watch.patches.replay import ReplayPlan
 from vitprof.watch.patches.stages import StageSums
 from vitprof.watch.patches.unpickling import UnpicklingClock
+from vitprof.watch.pickling import PickledBatches, PickleTimes
 from vitprof.watch.script_objects import ByIdentity, ScriptLoader
 from vitprof.watch.tensors import contents
 from vitprof.watch.worker_facts import WorkerSays, descriptor_limit
@@ -143,8 +146,9 @@ class _HandedOver:
         """The loaders of which a batch was described."""
         self.workers_of: dict[int, Description] = {}
         """What the first worker of each says of itself."""
-        self.unpickled: list[Description] = []
-        """How long it takes to unpickle batches of each."""
+        self.timed: list[Description] = []
+        """How long it takes to pickle and to unpickle batches of each."""
+        self.pickled_of = defaultdict[int, PickledBatches](PickledBatches)
         self.unpickling: UnpicklingClock | None = None
         """None where nothing more is timed."""
 
@@ -265,13 +269,21 @@ class Recorder:
 
     def time_unpickling(self) -> UnpicklingClock:
         """Begins to time how long it takes to unpickle what workers send."""
-        self._handed_over.unpickling = clock = UnpicklingClock(self._describe_unpickled)
+        self._handed_over.unpickling = clock = UnpicklingClock(
+            functools.partial(self._describe_timed, "unpickled")
+        )
         return clock
 
-    def _describe_unpickled(self, facts: dict[str, Any]) -> None:
-        described = Description(self._new_number(), "unpickled", facts)
-        self._handed_over.unpickled.append(described)
+    def _describe_timed(self, kind: str, facts: dict[str, Any]) -> None:
+        described = Description(self._new_number(), kind, facts)
+        self._handed_over.timed.append(described)
         self.buffer.describe(described)
+
+    def add_pickled(self, loader: Description, pickled: PickleTimes) -> None:
+        """Adds what a worker of a loader took to pickle earlier batches."""
+        facts = self._handed_over.pickled_of[loader.number].add(pickled)
+        if facts is not None:
+            self._describe_timed("pickled", {"loader": loader.number, **facts})
 
     def received_from_worker(self, loader: Description) -> None:
         """Notes that a batch of a loader came from a worker."""
@@ -318,7 +330,7 @@ class Recorder:
     def describe_again(self) -> None:
         """Describes all objects once more, as for another reader: in a forked process, or for the next
         run."""
-        of_workers = (*self._handed_over.workers_of.values(), *self._handed_over.unpickled)
+        of_workers = (*self._handed_over.workers_of.values(), *self._handed_over.timed)
         for described in [*self._described.values(), *self._devices.values(), *of_workers]:
             self.buffer.describe(described)
         self._handed_over.batches_of.clear()

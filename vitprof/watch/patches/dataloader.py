@@ -321,7 +321,9 @@ def _record_received(
             recorder.describe_batch(getattr(iterator, LOADER, None), batch)
         if times is None:
             return
-        dataset_s, transform_s, collate_s, start_s, end_s, worker, transforms, each, says = times
+        (
+            dataset_s, transform_s, collate_s, start_s, end_s, worker, transforms, each, says, pickled
+        ) = times  # fmt: skip
         made_in = NAN if worker < 0 else worker
         emit((MADE, now_s, thread, number, dataset_s, transform_s, collate_s))
         emit((MADE_BETWEEN, now_s, thread, number, start_s, end_s, made_in))
@@ -335,5 +337,7 @@ def _record_received(
                 recorder.received_from_worker(loader)
             if says is not None:
                 recorder.describe_worker(loader, says)
+            if pickled is not None:
+                recorder.add_pickled(loader, pickled)
     except Exception as error:
         recorder.give_up(error)

@@ -15,6 +15,7 @@ from typing import Any
 
 from vitprof.watch.causal_ledger import join_as_worker
 from vitprof.watch.fetch_times import (
+    MARK,
     CollateTimer,
     count_opening,
     sample_clock,
@@ -22,6 +23,7 @@ from vitprof.watch.fetch_times import (
     timed_fetch,
 )
 from vitprof.watch.patching import DATALOADER, when_imported
+from vitprof.watch.pickling import pickling_clock
 from vitprof.watch.stack_answers import note_maker
 
 COMPOSES = {
@@ -59,6 +61,7 @@ def time_fetching(dataloader: ModuleType) -> None:
         info = dataloader.get_worker_info()
         self._vitprof_worker = -1 if info is None else int(info.id)
         if info is not None:
+            self._vitprof_pickling = pickling_clock(MARK)
             with contextlib.suppress(OSError):  # then others pause for what it does, and it is said
                 join_as_worker(self._vitprof_worker)
         self._vitprof_clock = sample_clock(self)
