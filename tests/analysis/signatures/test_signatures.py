@@ -456,7 +456,8 @@ def test_workers_that_pickle_for_long_where_the_loop_waits_for_them() -> None:
     s = found(steps, facts=facts, workers=2, **IN_WORKERS)["pickling"]
     assert s.sentence.startswith(
         "A worker takes 40.0 ms to make a batch, and 20.0 ms of CPU to pickle it. It pickles while it makes "
-        "the next one, which then waits for Python's lock or for a core: that costs at most 10.0 ms, "
+        "the next one, which then waits for Python's lock or for a core: where cores are free that costs at most "
+        "10.0 ms, "
     )
     assert " of a step with 2 workers. To try its 113 tensors packed: " in s.sentence
     assert s.cost_s_per_step == pytest.approx(0.010)
