@@ -107,6 +107,11 @@ def test_another_order_of_batches_is_tried_where_somebody_asks_for_it() -> None:
     assert keys(script("in_order=off", loader=WITH_WORKERS | {"in_order": False}, **asked)) == [
         "unchanged"
     ]
+    made = script("workers=4", "in_order=on", loader=WITH_WORKERS)
+    usual = code_line(made, one(made).key)
+    assert usual == "DataLoader(..., num_workers=4)", "an older PyTorch takes no in_order"
+    back = script("in_order=on", loader=WITH_WORKERS | {"in_order": False})
+    assert code_line(back, one(back).key) == "DataLoader(..., in_order=True)"
     (alone,) = settings_of(script("in_order=on,off", loader=LOADER, **asked))
     assert alone.remarks == ("without workers in_order has no meaning: left out",)
 

@@ -229,7 +229,7 @@ def code_line(script: OwnScript, key: str) -> str:
     if form:
         return f"{program()} convert --to {form} --out DIRECTORY -- {shlex.join(script.command)}"
     loader = script.loader or {}
-    changed = {ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS}
+    changed = changed_arguments(setting, loader)
     given_names = str(loader.get("made_given") or "").split()
     call, names = _call(loader)
     arguments = []
@@ -249,6 +249,17 @@ def code_line(script: OwnScript, key: str) -> str:
         return line
     words = " and ".join(more)
     return f"{line}  # and {words}" if line else f"# {words}"
+
+
+def changed_arguments(setting: OwnSetting, loader: Mapping[str, Any]) -> set[str]:
+    """Returns PyTorch's names of the arguments that a script has to give for a setting.
+
+    Batches come in order without `in_order=True`, which an older PyTorch does not take.
+    """
+    changed = {ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS}
+    if setting.changes.get("in_order") is True and _own_value("in_order", loader):
+        changed.discard("in_order")
+    return changed
 
 
 def patch_command(script: OwnScript, key: str, tournament_id: int) -> str:

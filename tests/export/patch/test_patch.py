@@ -52,6 +52,25 @@ SHAPES = {
 +loader = DataLoader(samples, batch_size=8, shuffle=True, num_workers=4, prefetch_factor=4)  # of train
 """,
     ),
+    "in order, as without the argument": Shape(
+        "loader = DataLoader(samples, batch_size=8)\n",
+        "batch_size",
+        ("workers=4", "in_order=on"),
+        """
+-loader = DataLoader(samples, batch_size=8)
++loader = DataLoader(samples, batch_size=8, num_workers=4)
+""",
+    ),
+    "in order, which it was not": Shape(
+        "loader = DataLoader(samples, batch_size=8, in_order=False)\n",
+        "batch_size in_order",
+        ("workers=4", "in_order=on"),
+        """
+-loader = DataLoader(samples, batch_size=8, in_order=False)
++loader = DataLoader(samples, batch_size=8, in_order=True, num_workers=4)
+""",
+        in_order=False,
+    ),
     "the dataset alone": Shape(
         "loader = DataLoader(samples)\n",
         "",

@@ -5,7 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitprof.config.own_script import ARGUMENTS, OwnScript, besides_arguments, settings_of
+from vitprof.config.own_script import (
+    OwnScript,
+    besides_arguments,
+    changed_arguments,
+    settings_of,
+)
 from vitprof.config.varied import STORAGE
 from vitprof.program import program
 
@@ -26,8 +31,8 @@ class Wanted:
     values: Mapping[str, Any]
     """PyTorch's name of an argument of the train DataLoader -> its value."""
     needed: frozenset[str]
-    """The names among them that must be given. The others are those that PyTorch refuses without
-    workers: their values mean the same as no argument."""
+    """The names among them that must be given. The values of the others mean the same as no argument: of what
+    PyTorch refuses without workers, and of batches in order."""
     by_hand: tuple[str, ...] = ()
     """What the setting has besides, which no argument makes, in words."""
 
@@ -54,5 +59,5 @@ def wanted_of(script: OwnScript, key: str) -> Wanted:
         by_hand.append(f"{batch}, which also changes how the model learns")
     by_hand += besides_arguments(setting)
     values = {name: value for name, value in setting.arguments.items() if name != "batch_size"}
-    needed = {ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS}
+    needed = changed_arguments(setting, script.loader or {})
     return Wanted(values, frozenset(needed & set(values)), tuple(by_hand))
