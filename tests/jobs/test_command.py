@@ -325,6 +325,13 @@ def test_a_decoder_that_decodes_nothing_is_no_setting(run: Run) -> None:
         )
 
 
+def test_what_changes_nothing_of_a_batch_is_no_setting(run: Run) -> None:
+    ended = run("crosses as ever", as_uint8=True, place="there")
+    assert (ended.status, ended.error) == ("failed", "uint8=on changes nothing")
+    other = run("crosses as ever", arguments={"num_workers": 2}, place="there")
+    assert other.status == "done", "it was not asked for"
+
+
 def test_a_script_that_fails_says_why_and_where_it_is_told(run: Run, tmp_path: Path) -> None:
     ended = run("fails", arguments={"num_workers": 2}, place="there")
     why = f"the script ended with exit status 1: ValueError: not with workers; its log is {tmp_path / 'log'}"

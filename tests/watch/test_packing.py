@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import namedtuple
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,7 +216,7 @@ def test_images_of_a_loader_come_to_the_bit(monkeypatch: pytest.MonkeyPatch, joi
     said: list[str] = []
     kind = dataloader_module._MultiProcessingDataLoaderIter
     monkeypatch.setattr(kind, "_next_data", kind._next_data)
-    packing.unpack_batches(dataloader_module, Saving(said.append))
+    packing.unpack_batches(dataloader_module, Saving(said.append, said.append))
     plain = list(DataLoader(Images(), batch_size=2, collate_fn=as_list))
     collate = PackingCollate(as_list, joins=joins, as_uint8=True)
     list(DataLoader(Images(), batch_size=2, num_workers=1))
@@ -226,18 +227,56 @@ def test_images_of_a_loader_come_to_the_bit(monkeypatch: pytest.MonkeyPatch, joi
     assert said == ["uint8=on saves 0.0307 of the 0.041 MB of a batch"]
 
 
-def test_it_is_said_that_uint8_saves_nothing() -> None:
+NO_FLOATS = (
+    "in the first 8 batches no tensor has 4,096 floats or more that are whole numbers / 255 "
+    "(normalised images have none)"
+)
+NO_SEVERAL = "in the first 8 batches no dtype has several tensors to pack"
+
+
+@pytest.mark.parametrize(
+    ("joins", "as_uint8", "why"),
+    [
+        (False, True, f"uint8=on changes nothing, so this is the setting without: {NO_FLOATS}"),
+        (True, False, f"pack=on changes nothing, so this is the setting without: {NO_SEVERAL}"),
+        (
+            True,
+            True,
+            "pack=on and uint8=on change nothing, so this is the setting without: "
+            f"{NO_SEVERAL}, and {NO_FLOATS}",
+        ),
+    ],
+)
+def test_batches_that_cross_as_ever_are_told_after_some(
+    joins: bool, as_uint8: bool, why: str
+) -> None:
     said: list[str] = []
-    saving = Saving(said.append)
-
-    class Iterator:
-        _collate_fn = PackingCollate(as_list, as_uint8=True)
-
+    unused: list[str] = []
+    saving = Saving(said.append, unused.append)
+    iterator = SimpleNamespace(_collate_fn=PackingCollate(as_list, joins=joins, as_uint8=as_uint8))
+    for _ in range(packing.BATCHES_WITHOUT - 1):
+        saving.of(iterator, [torch.ones(3)])
+        saving.of(SimpleNamespace(_collate_fn=as_list), [torch.ones(3)])
+    assert not unused, "another dataset's first batches may differ from its later ones"
     for _ in range(2):
-        saving.of(Iterator(), [torch.ones(3)])
-    assert said == [
-        "uint8=on saves nothing: the first batch has no floats that are whole numbers / 255"
-    ]
+        saving.of(iterator, [torch.ones(3)])
+    assert (said, unused) == ([], [why])
+
+
+def test_a_batch_that_is_packed_later_is_a_change() -> None:
+    said: list[str] = []
+    unused: list[str] = []
+    saving = Saving(said.append, unused.append)
+    iterator = SimpleNamespace(_collate_fn=PackingCollate(as_list, joins=True, as_uint8=True))
+    made = packed([torch.ones(3), torch.zeros(3)])
+    for at in range(2 * packing.BATCHES_WITHOUT):
+        saving.of(iterator, made if at == 3 else [torch.ones(3)])
+    assert (said, unused) == ([f"uint8=on saves nothing: {NO_FLOATS}"], [])
+    alone = Saving(said.append, unused.append)
+    iterator = SimpleNamespace(_collate_fn=PackingCollate(as_list, joins=True))
+    for at in range(2 * packing.BATCHES_WITHOUT):
+        alone.of(iterator, made if at == 3 else [torch.ones(3)])
+    assert (len(said), unused) == (1, [])
 
 
 def test_a_trial_packs_what_the_script_then_gets_as_ever(host: Host) -> None:

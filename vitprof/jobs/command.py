@@ -397,7 +397,7 @@ class TrialRunner(CommandRunner):
         self._wrong = ""
         """Why the setting was not applied; "" where it was, or that is not known yet."""
         self._checked_bytes = 0
-        """Size of the processes' reports as pixels were checked last."""
+        """Size of the processes' reports as they were checked last."""
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
         looked_at = None
@@ -441,11 +441,11 @@ class TrialRunner(CommandRunner):
     def messages(self) -> Iterator[Message | None]:
         for message in super().messages():
             if message is None:
-                self._check_pixels()
+                self._check_reports()
                 self._end_what_hangs()
                 yield None
             elif not isinstance(message, Note):
-                self._check_pixels()
+                self._check_reports()
                 yield self._steps(message)
                 self._n += n_rows(message)
                 yield Note(
@@ -500,10 +500,12 @@ class TrialRunner(CommandRunner):
     def _decoded(self) -> DecodedFiles:
         return pixels.of_reports(text for about, text in self._lines() if about == "pixels")
 
-    def _check_pixels(self) -> None:
-        """Ends the script if the decoder that it tries gives other pixels, unless the user allows that."""
+    def _check_reports(self) -> None:
+        """Ends the script if its batches cross as they would without the setting, or if the decoder that it tries
+        gives other pixels, unless the user allows that."""
         decoder = self._trial.decoder
-        if decoder is None or decoder.allows_other_pixels or self._wrong:
+        packs = self._trial.packs or self._trial.as_uint8
+        if self._wrong or (decoder is None and not packs):
             return
         n_bytes = 0
         with contextlib.suppress(OSError):
@@ -511,7 +513,10 @@ class TrialRunner(CommandRunner):
         if n_bytes == self._checked_bytes:
             return
         self._checked_bytes = n_bytes
-        self._wrong = pixels.why_refused(decoder.name, self._decoded())
+        if packs:
+            self._wrong = next((text for about, text in self._lines() if about == "unused"), "")
+        if decoder is not None and not decoder.allows_other_pixels and not self._wrong:
+            self._wrong = pixels.why_refused(decoder.name, self._decoded())
         if self._wrong:
             self._signal(signal.SIGTERM)
 
@@ -533,7 +538,7 @@ class TrialRunner(CommandRunner):
                 self._signal(signal.SIGKILL)
 
     def _last(self) -> Note:
-        self._check_pixels()
+        self._check_reports()
         if self._wrong:
             return Note("end", {"status": "failed", "error": self._wrong})
         # how a script that was cut off ends does not matter

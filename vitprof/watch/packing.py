@@ -24,6 +24,8 @@ LEAST_FLOATS = 4096
 """Fewer floats cross as they are: a page of shared memory is no smaller."""
 FIRST = 256
 """So many floats are looked at before all of them are: what is normalised is seen by these."""
+BATCHES_WITHOUT = 8
+"""Batches of which none is packed after which a trial is told to change nothing: a dataset may mix its samples."""
 INTEGERS = {2: "int16", 4: "int32", 8: "int64"}
 """Bytes of a float -> the integer whose bits are compared, as NaN equals nothing and -0.0 equals 0.0."""
 
@@ -111,7 +113,7 @@ class PackingCollate:
     ) -> None:
         """`joins`, `as_uint8`: as of `packed`."""
         self._collate = collate
-        self._joins = joins
+        self.joins = joins
         self.as_uint8 = as_uint8
 
     def __call__(self, samples: Any) -> Any:
@@ -120,7 +122,7 @@ class PackingCollate:
         batch = self._collate(samples)
         if get_worker_info() is None:
             return batch
-        return packed(batch, joins=self._joins, as_uint8=self.as_uint8)
+        return packed(batch, joins=self.joins, as_uint8=self.as_uint8)
 
 
 class _Pickler(pickle.Pickler):
@@ -283,30 +285,61 @@ def _can_be_packed(tensor: Any) -> bool:
 
 
 class Saving:
-    """Says once how many bytes of a batch uint8 saves."""
+    """Says once what packing saves of the batches of the loader that a trial changes, or that it changes nothing."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], unused: Callable[[str], None]) -> None:
+        """`say` takes how many bytes of a batch uint8 saves. `unused` takes why all batches cross as they are:
+        the trial is then one of the setting without it."""
         self._say = say
-        self._has_said = False
+        self._unused = unused
+        self._batches = 0
+        self._any_packed = False
+        self._is_over = False
 
     def of(self, iterator: Any, batch: Any) -> None:
         """Takes a batch that has crossed, of one of PyTorch's iterators."""
-        if self._has_said:
+        if self._is_over:
             return
         collate = getattr(iterator, "_collate_fn", None)
         # Another loader's batches, which cross as ever.
-        if type(collate) is not PackingCollate or not collate.as_uint8:
+        if type(collate) is not PackingCollate:
             return
-        self._has_said = True
-        saved = batch.saved_bytes if type(batch) is PackedBatch else 0
-        if saved:
-            self._say(
-                f"uint8=on saves {saved / 1e6:.3g} of the {batch.n_bytes / 1e6:.3g} MB of a batch"
-            )
-        else:
-            self._say(
-                "uint8=on saves nothing: the first batch has no floats that are whole numbers / 255"
-            )
+        self._batches += 1
+        if type(batch) is PackedBatch:
+            self._any_packed = True
+            if batch.saved_bytes:
+                self._say(
+                    f"uint8=on saves {batch.saved_bytes / 1e6:.3g} of the {batch.n_bytes / 1e6:.3g} MB "
+                    "of a batch"
+                )
+                self._is_over = True
+            elif not collate.as_uint8:
+                self._is_over = True
+        if self._batches >= BATCHES_WITHOUT and not self._is_over:
+            self._is_over = True
+            self._say_nothing_is_saved(collate)
+
+    def _say_nothing_is_saved(self, collate: PackingCollate) -> None:
+        batches = f"the first {BATCHES_WITHOUT} batches"
+        no_floats = (
+            f"in {batches} no tensor has {LEAST_FLOATS:,} floats or more that are whole numbers / 255 "
+            "(normalised images have none)"
+        )
+        if self._any_packed:
+            self._say(f"uint8=on saves nothing: {no_floats}")
+            return
+        why = []
+        names = []
+        if collate.joins:
+            names.append("pack=on")
+            why.append(f"in {batches} no dtype has several tensors to pack")
+        if collate.as_uint8:
+            names.append("uint8=on")
+            why.append(no_floats)
+        change = "changes" if len(names) == 1 else "change"
+        self._unused(
+            f"{' and '.join(names)} {change} nothing, so this is the setting without: {', and '.join(why)}"
+        )
 
 
 def unpack_batches(dataloader: ModuleType, saving: Saving | None = None) -> None:

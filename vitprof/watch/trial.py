@@ -28,8 +28,8 @@ from vitprof.watch.proxy import Proxy
 from vitprof.watch.script_objects import ByIdentity, length
 
 TELL = "VITPROF_WATCH_TELL"
-"""Environment variable: a file, each line a JSON list: a topic ("opened", "read", "notice", "problem", "pixels")
-and a text."""
+"""Environment variable: a file, each line a JSON list: a topic ("opened", "read", "notice", "problem", "pixels",
+"unused") and a text."""
 MOST_FRAMES = 60
 SAMPLE_OVERHEAD = 100
 """Approximate bytes for the entry of a kept sample itself."""
@@ -78,7 +78,9 @@ def override_arguments(dataloader: ModuleType) -> None:
     _put_in(dataloader.DataLoader, wanted, dataloader)
     when_imported(STATEFUL, lambda module: _put_in(module.StatefulDataLoader, wanted, dataloader))
     if wanted.get("packs") or wanted.get("as_uint8"):
-        saving = packing.Saving(functools.partial(emit, "notice"))
+        saving = packing.Saving(
+            functools.partial(emit, "notice"), functools.partial(emit, "unused")
+        )
         unpack = functools.partial(packing.unpack_batches, saving=saving)
         unpack(dataloader)
         when_imported(STATEFUL, unpack)
