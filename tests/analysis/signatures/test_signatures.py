@@ -79,6 +79,33 @@ def test_a_stall_at_every_num_workers_th_batch(workers: int) -> None:
     assert "in order" in s.sentence
 
 
+def test_a_stall_of_the_worker_with_the_large_samples() -> None:
+    """Half of its samples are large, so that the medians of both workers are alike."""
+    wait = noise(160, seed=2, mean=0.001)
+    wait[1::2] += 0.05
+    worker = np.arange(160) % 2.0
+    steps = trace(
+        wait,
+        worker=worker,
+        made_start_s=0.0,
+        made_end_s=noise(160, seed=4, mean=0.03) * (1 + 2 * worker),
+    )
+    medians = [{"worker": number, "timed": 1000, "median_s": 0.001} for number in (0, 1)]
+    facts = {**FACTS, "slow_samples": {"workers": medians}}
+    of_run = found(steps, facts=facts, workers=2, **IN_WORKERS)
+    assert "slow-worker" not in of_run
+    sentence = of_run["worker-period"].sentence
+    assert re.search(
+        r" It is worker 1's, whose batches take 3\.?\d* times as long as those of the other one \(2\.\d to 3\.\d\)\. ",
+        sentence,
+    )
+    assert "finish together" not in sentence
+    shifted = {**steps, "worker": np.where(np.arange(160) % 8 < 4, worker, 1 - worker)}
+    shifted["made_end_s"] = noise(160, seed=4, mean=0.03) * (1 + 2 * shifted["worker"])
+    of_run = found(shifted, facts=facts, workers=2, **IN_WORKERS)
+    assert "worker-period" not in of_run, "the stalls are not those of the worker with long batches"
+
+
 def test_the_period_begins_anew_with_each_epoch() -> None:
     wait = noise(210, seed=1, mean=0.001)
     wait[np.arange(210) % 21 % 4 == 3] += 0.05  # 21 batches an epoch: no multiple of the 4 workers

@@ -26,12 +26,18 @@ RATE_MARGIN = 0.15
 all lags alike."""
 
 
+SAME_WORKER_FRAC = 0.8
+"""Share of the stalled batches from which they are one worker's. With `in_order=False` another one may come in its
+place."""
+
+
 def worker_period(trace: Trace) -> Signature | None:
     """Finds a stall at every num_workers-th batch, where it is not one slow worker's.
 
     Workers start together and take equally long, so their batches are ready together; the loop
     takes one after the other and then waits for the next round (pytorch issues 19836 and 20687).
-    DataLoader(in_order=True) keeps the order.
+    DataLoader(in_order=True) keeps the order. Or the batches of one of them take longer, without it being a
+    slow worker: it is given larger samples.
     """
     workers = trace.config.workers or 0
     wait = trace.wait_s
@@ -59,11 +65,22 @@ def worker_period(trace: Trace) -> Signature | None:
     # last: it replays the loader's queue
     if slow_worker(trace) is not None:
         return None
+    why = (
+        f"The {workers} workers deliver in order and finish together, so the loop takes one round and waits "
+        "for the next: together they are slower than the training."
+    )
+    slower = slow_workers.slower_batches(trace.steps, trace.steady)
+    if slower is not None:
+        of_stalls = column(trace.steps, "worker")[usable & (place == stall)]
+        if not mean(of_stalls == slower.worker) > SAME_WORKER_FRAC:
+            return None
+        why = (
+            f"It is worker {slower.worker}'s, whose batches take {slower.words}. The {workers} workers deliver in "
+            "order, so the loop waits for it in each round: it is slower, or is given larger samples."
+        )
     sentence = (
         f"Every {ordinal(workers)} batch stalls: {seconds(stall_s)} of waiting against "
-        f"{seconds(others_s)} for the others. The {workers} workers deliver in order and finish "
-        "together, so the loop takes one round and waits for the next: together they are slower "
-        "than the training."
+        f"{seconds(others_s)} for the others. {why}"
     )
     evidence = {
         "period_steps": workers,

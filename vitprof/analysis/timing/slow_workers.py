@@ -77,11 +77,7 @@ class SlowWorker:
     @property
     def sentence(self) -> str:
         """Returns what was seen, and what it may come from."""
-        n_others = self.n_workers - 1
-        others = f"other {n_others}" if n_others > 1 else "other one"
-        ratio = self.times_slower
-        took = f"{_times(ratio.value)} times as long as those of the {others}"
-        between = f"{_times(ratio.low)} to {_times(ratio.high)}"
+        longer = _longer(self.times_slower, self.n_workers - 1)
         if self.is_by_chance:
             why = (
                 "It gets its samples by chance, so it is the worker: look for a program that shares its core, or "
@@ -92,11 +88,63 @@ class SlowWorker:
                 "Whether it is the worker or its samples is not known, as the order of samples may not be "
                 "random: look for a program that shares its core, or samples that only it gets."
             )
-        return f"The samples of worker {self.worker} take {took} ({between}). {why}"
+        return f"The samples of worker {self.worker} take {longer}. {why}"
+
+
+def _longer(ratio: Interval, n_others: int) -> str:
+    others = f"other {n_others}" if n_others > 1 else "other one"
+    between = f"{_times(ratio.low)} to {_times(ratio.high)}"
+    return f"{_times(ratio.value)} times as long as those of the {others} ({between})"
 
 
 def _times(ratio: float) -> str:
     return f"{ratio:.2g}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+@dataclass(frozen=True)
+class SlowerBatches:
+    """A worker whose batches surely take longer than those of the others, whatever the reason."""
+
+    worker: int
+    workers: tuple[int, ...]
+    """All of them."""
+    times_slower: Interval
+    n_rounds: int
+
+    @property
+    def words(self) -> str:
+        """Returns "3 times as long as those of the other 2 (2.5 to 3.5)"."""
+        return _longer(self.times_slower, len(self.workers) - 1)
+
+
+def slower_batches(steps: Series, keep: Mask) -> SlowerBatches | None:
+    """Returns the worker whose batches in the steps `keep`, (n,) bool, take longer than those of the others, by the
+    first three conditions of this module; None where none surely is."""
+    made_s = _made_s_of_a_sample(steps)
+    worker = column(steps, "worker")
+    known = _known(steps, keep)
+    if known.sum() < MIN_STEPS:
+        return None
+    names, rounds = rounds_of(worker[known], steps["epoch"][known], np.log(made_s[known]))
+    if len(names) < 2 or len(rounds) < MIN_ROUNDS:
+        return None
+    found = slowest_of(rounds)
+    if found is None:
+        return None
+    at, ratio = found
+    workers = tuple(int(name) for name in names)
+    return SlowerBatches(workers[at], workers, ratio, len(rounds))
+
+
+def _made_s_of_a_sample(steps: Series) -> Floats:
+    made_s = column(steps, "made_end_s") - column(steps, "made_start_s")
+    return np.asarray(made_s / np.maximum(steps["samples"], 1))
+
+
+def _known(steps: Series, keep: Mask) -> Mask:
+    """Returns the steps whose worker is known, and how long it made their batch."""
+    is_by_worker = np.isfinite(column(steps, "worker"))
+    return np.asarray(keep & is_by_worker & (_made_s_of_a_sample(steps) > 0))
 
 
 def slow_worker(
@@ -107,35 +155,31 @@ def slow_worker(
     `facts`: those of the run and its environment.
     """
     facts = facts or {}
-    samples = np.maximum(steps["samples"], 1)
-    made_s = (column(steps, "made_end_s") - column(steps, "made_start_s")) / samples
-    worker = column(steps, "worker")
-    known = keep & np.isfinite(worker) & (made_s > 0)
-    if known.sum() < MIN_STEPS:
-        return None
-    names, rounds = rounds_of(worker[known], steps["epoch"][known], np.log(made_s[known]))
-    if len(names) < 2 or len(rounds) < MIN_ROUNDS:
-        return None
-    found = slowest_of(rounds)
+    found = slower_batches(steps, keep)
     if found is None:
         return None
-    at, ratio = found
     of_samples = _medians_of_samples(facts)
-    sample_s = np.array([median(made_s[known & (worker == name)]) for name in names])
     if of_samples:
-        if set(of_samples) != {int(name) for name in names}:
+        if set(of_samples) != set(found.workers):
             return None
-        sample_s = np.array([of_samples[int(name)] for name in names])
+        sample_s = np.array([of_samples[worker] for worker in found.workers])
+    else:
+        known = _known(steps, keep)
+        made_s = _made_s_of_a_sample(steps)
+        of_worker = [known & (column(steps, "worker") == worker) for worker in found.workers]
+        sample_s = np.array([median(made_s[its_own]) for its_own in of_worker])
+    at = found.workers.index(found.worker)
+    ratio = found.times_slower
     others_s = float(np.exp(np.log(np.delete(sample_s, at)).mean()))
     if of_samples and math.log(sample_s[at] / others_s) < OF_SAMPLES * math.log(ratio.value):
         return None
     return SlowWorker(
-        worker=int(names[at]),
-        n_workers=len(names),
+        worker=found.worker,
+        n_workers=len(found.workers),
         times_slower=ratio,
         sample_s=float(sample_s[at]),
         others_sample_s=others_s,
-        n_batches=len(rounds),
+        n_batches=found.n_rounds,
         is_by_chance=_is_by_chance(facts),
     )
 
