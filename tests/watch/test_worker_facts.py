@@ -22,6 +22,7 @@ def test_a_run_says_how_its_workers_hand_batches_over(host: Host, sharing: str) 
     of_batch = told.facts()["handed_over"]
     unpickle_s = of_batch.pop("unpickle_s")
     assert 0 < unpickle_s < 1
+    assert 0 < of_batch.pop("unpickle_cpu_s") < unpickle_s + 0.001
     # The thread of a worker's queue has its own CPU time; a clock may be coarser than the other.
     assert 0 < of_batch.pop("pickle_cpu_s") < of_batch.pop("pickle_s") + 0.001 < 1
     assert of_batch == {

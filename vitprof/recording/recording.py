@@ -209,6 +209,13 @@ class HandedOver(TypedDict):
     """CPU time of that: the rest are waits, most of them for Python's lock while the worker makes its next batch."""
     unpickle_s: NotRequired[float]
     """Time that it takes to unpickle a batch from a worker: a mean over 16 of the first."""
+    unpickle_cpu_s: NotRequired[float]
+    """CPU time of that."""
+    pinning_cpu_s: NotRequired[float]
+    """CPU time of the thread that pins batches while the loop works on one: for unpickling, copying and freeing
+    others. Known where the loop trains on a GPU."""
+    pinning_queued_s: NotRequired[float]
+    """Time for which that thread waited for a core meanwhile."""
     unpickled_in: NotRequired[str]
     """The thread that does that: "training", or "pinning" where batches are pinned."""
 

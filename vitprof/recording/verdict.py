@@ -70,7 +70,7 @@ class Signature:
 
     name: str
     """Machine word: worker-period, slow-worker, slow-samples, periodic-batches, late-batches, many-tensors, pickling,
-    open-descriptors, shared-memory-full, worker-memory, worker-threads, epoch-start, first-batch,
+    pinning-lock, open-descriptors, shared-memory-full, worker-memory, worker-threads, epoch-start, first-batch,
     garbage-collection, cold-to-warm, memory-growth, other-programs."""
     sentence: str
     """What was seen and where it comes from, in words."""

@@ -509,6 +509,51 @@ def test_pickling_costs_nothing_where_no_batch_is_waited_for() -> None:
         steps, facts={**FACTS, "handed_over": quick}, workers=2, **IN_WORKERS
     )
     assert "pickling" not in found(steps, facts=FACTS | HANDED, workers=2, **IN_WORKERS)
+    unknown = {**steps, "exposed_wait_s": np.full(100, np.nan)}
+    assert "pickling" not in found(unknown, facts=facts, workers=2, **IN_WORKERS)
+
+
+PINNED = {
+    "unpickle_s": 0.009,
+    "unpickle_cpu_s": 0.005,
+    "unpickled_in": "pinning",
+    "pinning_cpu_s": 0.006,
+    "pinning_queued_s": 0.001,
+}
+
+
+def test_a_thread_that_pins_and_holds_the_lock() -> None:
+    steps = trace(noise(100, seed=5, mean=0.001), host=0.02)
+    facts = {**FACTS, "handed_over": {**HANDED["handed_over"], **PINNED}}
+    s = found(steps, facts=facts, workers=2, **IN_WORKERS)["pinning-lock"]
+    assert s.sentence.startswith(
+        "The thread that pins batches takes 5.00 ms of CPU to unpickle one, and holds Python's lock for most of that: "
+        "the training cannot launch work meanwhile. It runs for 6.00 ms of a step's work, and waits for a core for "
+        "1.00 ms: that costs at most 7.00 ms, "
+    )
+    assert s.sentence.endswith(
+        " To try its 113 tensors packed: python -m vitprof tournament --vary pack=on."
+    )
+    assert s.cost_s_per_step == pytest.approx(0.007)
+    few = {**FACTS, "handed_over": {**HANDED["handed_over"], **PINNED, "tensors": 3}}
+    s = found(steps, facts=few, workers=2, **IN_WORKERS)["pinning-lock"]
+    assert s.sentence.endswith(" Fewer tensors take less.")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"unpickled_in": "training"},
+        {"unpickle_cpu_s": 0.0005},
+        {"pinning_cpu_s": None},
+        {"pinning_cpu_s": 0.0005},
+        {"unpickle_cpu_s": None},
+    ],
+)
+def test_a_thread_that_copies_batches_leaves_the_lock_alone(other: dict[str, Any]) -> None:
+    steps = trace(noise(100, seed=5, mean=0.001), host=0.02)
+    facts = {**FACTS, "handed_over": {**HANDED["handed_over"], **PINNED, **other}}
+    assert "pinning-lock" not in found(steps, facts=facts, workers=2, **IN_WORKERS)
 
 
 def test_batches_that_hold_most_of_the_descriptors_open() -> None:

@@ -23,6 +23,7 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     samples.late_batches_seen,
     hand_over.many_tensors,
     hand_over.pickling_in_workers,
+    hand_over.pinning_holds_the_lock,
     hand_over.open_descriptors,
     workers.shared_memory_full,
     workers.worker_memory_growth,

@@ -75,9 +75,11 @@ def pickling_in_workers(trace: Trace) -> Signature | None:
     )
     handing_s = np.nan_to_num(column(trace.steps, "hand_over_s")[steady])
     not_made_s = mean(np.maximum(trace.wait_s[steady] - handing_s, 0.0))
+    if not math.isfinite(made_s + not_made_s):
+        return None
     cost_s = min(cpu_s / workers, not_made_s)
     cost_frac = cost_s / trace.step_s
-    if not (cost_frac >= MODERATE_FRAC and made_s > 0):
+    if cost_frac < MODERATE_FRAC:
         return None
     of_workers = "of a step" if workers == 1 else f"of a step with {workers} workers"
     sentence = (
@@ -94,6 +96,47 @@ def pickling_in_workers(trace: Trace) -> Signature | None:
     }
     source = "ForkingPickler.dumps in the thread of a worker's queue, in 8 of the first batches"
     return Signature("pickling", sentence, cost_s, cost_frac, evidence, source)
+
+
+def pinning_holds_the_lock(trace: Trace) -> Signature | None:
+    """Finds a thread that pins batches and holds Python's lock for long, which the training thread needs to launch
+    work (pytorch issue 77139).
+
+    It holds it while it unpickles a batch and while it frees one, and not while it copies one. How long the training
+    thread waited for the lock cannot be seen, as a wait for the GPU looks the same. But it waits no longer than the
+    other thread runs or waits for a core while it works. Named where unpickling alone takes the share of a step from
+    which a wait is moderate: what copies batches without unpickling for long leaves the lock to others.
+    """
+    of_batch = trace.facts.get("handed_over") or {}
+    unpickle_s = float(of_batch.get("unpickle_cpu_s") or math.nan)
+    used_s = float(of_batch.get("pinning_cpu_s") or math.nan)
+    queued_s = float(of_batch.get("pinning_queued_s") or 0.0)
+    if of_batch.get("unpickled_in") != "pinning" or trace.n_steady < MIN_STEPS:
+        return None
+    if not math.isfinite(unpickle_s + used_s):
+        return None
+    cost_s = used_s + queued_s
+    cost_frac = cost_s / trace.step_s
+    if min(unpickle_s, used_s) / trace.step_s < MODERATE_FRAC:
+        return None
+    n_tensors = int(of_batch.get("tensors") or 0)
+    less = "Fewer tensors take less."
+    if n_tensors >= MANY:
+        less = f"To try its {n_tensors} tensors packed: {program()} tournament --vary pack=on."
+    sentence = (
+        f"The thread that pins batches takes {seconds(unpickle_s)} of CPU to unpickle one, and holds Python's lock for "
+        f"most of that: the training cannot launch work meanwhile. It runs for {seconds(used_s)} of a step's work, and "
+        f"waits for a core for {seconds(queued_s)}: that costs at most {seconds(cost_s)}, {percent(cost_frac)} of a "
+        f"step, and nothing where the GPU has enough work queued. {less}"
+    )
+    evidence = {
+        "unpickle_cpu_s": unpickle_s,
+        "pinning_cpu_s": used_s,
+        "pinning_queued_s": queued_s,
+        "n_steps": trace.n_steady,
+    }
+    source = "schedstat of the thread that pins, over 16 of the first batches; pytorch issue 77139"
+    return Signature("pinning-lock", sentence, cost_s, cost_frac, evidence, source)
 
 
 def _less_to_pickle(of_batch: Mapping[str, Any]) -> str:

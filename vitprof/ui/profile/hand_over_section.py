@@ -81,9 +81,17 @@ def _of_pickling(run: store.StoredRun, steps: Series, keep: Mask) -> Iterator[Ro
             "Unpickling a batch",
             formats.seconds(of_batch["unpickle_s"])
             + _share(of_batch["unpickle_s"], step_s, "a step"),
-            f"In the thread that does the {of_batch['unpickled_in']}. "
+            f"In the thread that does the {of_batch['unpickled_in']}{_while_locked(of_batch)}. "
             "It grows with the number of segments.",
         )
+
+
+def _while_locked(of_batch: dict[str, Any]) -> str:
+    """Returns for how long a thread that pins keeps the training from Python's lock at most."""
+    if of_batch["unpickled_in"] != "pinning" or "unpickle_cpu_s" not in of_batch:
+        return ""
+    cpu = formats.seconds(of_batch["unpickle_cpu_s"])
+    return f", which holds Python's lock for most of {cpu} of CPU"
 
 
 def _share(seconds: float, whole_s: float, whole: str) -> str:

@@ -458,6 +458,8 @@ class Recorder:
             self.sampler.requested()
         if self.causal is not None:
             self.causal.before_request(loader, gradients=gradients)
+        if self._handed_over.unpickling is not None and loader is not None:
+            self._handed_over.unpickling.requested(loader.number)
 
     def received(self, now_s: float, batch: Any) -> None:
         """Notes a batch that came."""
