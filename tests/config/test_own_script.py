@@ -284,6 +284,14 @@ def test_without_a_gpu_pinning_is_one_setting() -> None:
             "YOLO(...).train(..., workers=4)  # YOLO(...).train does not take pin_memory",
         ),
         (
+            {"made_by_package": "timm"},
+            "create_loader(..., num_workers=4, pin_memory=True)",
+        ),
+        (
+            {"framework": "transformers", "made_by_package": "accelerate"},
+            "TrainingArguments(..., dataloader_num_workers=4, dataloader_pin_memory=True)",
+        ),
+        (
             {"framework": "lightning", "made_by_script": True},
             "DataLoader(..., num_workers=4, pin_memory=True)  # in the LightningDataModule, or wherever "
             "train_dataloader() is",

@@ -88,6 +88,13 @@ def test_nothing_is_changed_in_the_first_trial_nor_where_no_loader_is_made_there
     assert (ast.literal_eval(told.returned), made(told)["changed"]) == ([AS_IT_IS] * 3, False)
 
 
+def test_a_package_that_makes_the_loader_is_named(host: Host) -> None:
+    told = made(run(host, "by_a_package", {}))
+    assert (told["by_script"], told["by_package"]) == (False, "timm")
+    assert told["where"].startswith("own_scripts.py:")
+    assert made(run(host, "in_one_line", {}))["by_package"] == ""
+
+
 def test_what_needs_workers_is_taken_away_with_them(host: Host) -> None:
     """As the plan of a tournament has it: PyTorch refuses these arguments without workers."""
     none = {

@@ -59,9 +59,13 @@ CALLS: dict[str, tuple[str, dict[str, str]]] = {
         "DataLoaders",
         {"num_workers": "num_workers", "pin_memory": "pin_memory", "batch_size": "bs"},
     ),
+    "timm": (
+        "create_loader",
+        {name: name for name in ("num_workers", "pin_memory", "persistent_workers", "batch_size")},
+    ),
     "skorch": ("NeuralNet", {name: f"iterator_train__{name}" for name in ARGUMENTS.values()}),
 }
-"""Framework that makes the DataLoader -> the call that takes its arguments, and their names there."""
+"""Framework or package that makes the DataLoader -> the call that takes its arguments, and their names there."""
 
 
 def is_own_script(config: RunConfig) -> bool:
@@ -213,7 +217,9 @@ def _call(loader: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
     by_pytorch = ("DataLoader", own_names)
     if loader.get("made_by_script"):
         return by_pytorch
-    return CALLS.get(str(loader.get("framework")), by_pytorch)
+    # In this order: a framework may have the loader made by the code of another package.
+    makers = (str(loader.get("framework")), str(loader.get("made_by_package")))
+    return next((CALLS[maker] for maker in makers if maker in CALLS), by_pytorch)
 
 
 def code_line(script: OwnScript, key: str) -> str:

@@ -142,9 +142,9 @@ def made_of(loader: Any) -> dict[str, Any]:
 
     "place": a hash of the lines of code that led to it, its dataset and its sampler; "where": the script's own line;
     "digest": the SHA-256 of the file with that line, by which it is known again; "" where the code is in no file;
-    "by_script": whether that line made it, not a framework; "nth": its number among those made there; "alone": whether
-    it is the only one so far; "sharing_strategy", "worker_threads", "forks": see `worker_setup.facts_of`; "changed":
-    whether its arguments were changed;
+    "by_script": whether that line made it, not a framework; "by_package": the package whose code did, else "";
+    "nth": its number among those made there; "alone": whether it is the only one so far; "sharing_strategy",
+    "worker_threads", "forks": see `worker_setup.facts_of`; "changed": whether its arguments were changed;
     "given": the names of the arguments that the script passed, separated by spaces; "own_batches": whether the script
     makes its batches itself; "iterable": whether it is an IterableDataset's.
     """
@@ -159,6 +159,7 @@ def made_of(loader: Any) -> dict[str, Any]:
 
 def _noted(arguments: dict[str, Any], dataloader: ModuleType, frame: FrameType) -> dict[str, Any]:
     chain, own = _led_here(frame)
+    by_script = "site-packages" not in frame.f_code.co_filename
     dataset = arguments["dataset"]
     n_samples = length(dataset)
     if n_samples is None:  # an IterableDataset, or a dataset without a length
@@ -174,7 +175,8 @@ def _noted(arguments: dict[str, Any], dataloader: ModuleType, frame: FrameType) 
         "place": place,
         "where": _line_of(own),
         "digest": _digest(own.f_code.co_filename),
-        "by_script": "site-packages" not in frame.f_code.co_filename,
+        "by_script": by_script,
+        "by_package": "" if by_script else _package_of(frame),
         "nth": _counts[place],
         "changed": False,
         "given": " ".join(name for name in arguments if name not in ("self", "dataset")),
@@ -191,6 +193,10 @@ def _led_here(frame: FrameType) -> tuple[list[str], FrameType]:
     # a line may have two calls
     chain = [f"{_line_of(each)}:{each.f_lasti}" for each in frames]
     return chain, next(own, frame)
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _line_of(frame: FrameType) -> str:

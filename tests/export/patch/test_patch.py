@@ -601,6 +601,16 @@ loader = make(samples, batch_size=8)
             "TrainingArguments(..., dataloader_num_workers=4)"
         ],
     ),
+    "timm": (
+        "loader = create_loader(samples, 224, 8)\n",
+        "batch_size num_workers",
+        FOUR,
+        {"made_by_script": False, "made_by_package": "timm"},
+        [
+            "no patch: timm makes the DataLoader, called from train.py:1; write "
+            "create_loader(..., num_workers=4)"
+        ],
+    ),
     "a package": (
         "loader = prepare(DataLoader(samples))\n",
         "batch_size",

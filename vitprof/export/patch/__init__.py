@@ -103,7 +103,7 @@ def _why_not_of_script(script: OwnScript, key: str) -> str:
     framework = loader.get("framework")
     if loader.get("made_by_script") or not (where or framework):
         return ""
-    by = framework or "a package"
+    by = framework or loader.get("made_by_package") or "a package"
     at = f", called from {where}" if where else ""
     return f"no patch: {by} makes the DataLoader{at}; write {code_line(script, key)}"
 
