@@ -20,6 +20,7 @@ from vitprof.config.script_decoders import TriedDecoder
 from vitprof.errors import JobError
 from vitprof.jobs import command
 from vitprof.jobs.command import CommandRunner, TrialCommand, TrialRunner
+from vitprof.jobs.killed_jobs import MemoryWitness
 from vitprof.jobs.left_behind import LeftBehind
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import Message, Note
@@ -50,7 +51,24 @@ def recorded(
             "failed",
             "the script ended with exit status 1: OSError: no",
         ),
-        ("import os; os.kill(os.getpid(), 9)", "failed", "the script ended with SIGKILL"),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "failed",
+            "the script ended with SIGKILL: not by the kernel, in this test",
+        ),
+        (
+            "a = RuntimeError('DataLoader worker (pid 5) is killed by signal: Killed. ')\n"
+            "raise RuntimeError('DataLoader worker (pid(s) 5) exited unexpectedly') from a",
+            "failed",
+            "the script ended with exit status 1: RuntimeError: DataLoader worker (pid 5) is killed "
+            "by signal: Killed. That is SIGKILL: not by the kernel, in this test",
+        ),
+        (
+            "raise RuntimeError('DataLoader worker (pid 5) is killed by signal: Aborted. ')",
+            "failed",
+            "the script ended with exit status 1: RuntimeError: DataLoader worker (pid 5) is killed "
+            "by signal: Aborted. That is SIGABRT",
+        ),
         (
             "import os, signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)",
             "stopped",
@@ -59,8 +77,10 @@ def recorded(
     ],
 )
 def test_how_a_script_ends_is_how_its_run_does(
-    store: RunStore, source: str, status: str, error: str
+    store: RunStore, source: str, status: str, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    words = "not by the kernel, in this test"
+    monkeypatch.setattr(MemoryWitness, "script_words", lambda _: words)
     run = recorded(store, "a script", lambda: CommandRunner([sys.executable, "-c", source]))
     assert (run.status, run.error) == (status, error)
 

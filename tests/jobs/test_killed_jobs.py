@@ -63,6 +63,18 @@ def test_a_groups_limit_the_machines_memory_and_a_kill_by_somebody_are_told_apar
     assert said(system, oom=2, kills=1).startswith("not by the kernel for memory")
 
 
+def test_of_a_script_that_may_be_in_another_group_it_is_not_said_that_memory_sufficed(
+    system: Path,
+) -> None:
+    version_2(system, oom=2, kills=1)
+    witness = killed_jobs.MemoryWitness(os.getpid())
+    assert witness.script_words().startswith("not by the kernel for memory")
+    (system / "proc/vmstat").write_text("oom_kill 5\n")
+    assert witness.script_words().startswith("the kernel ended a process of this machine")
+    version_2(system, oom=3, kills=2)
+    assert "reached its limit of 4.00 GiB" in witness.script_words()
+
+
 def test_version_1_and_a_container_that_sees_its_own_groups_only(system: Path) -> None:
     (system / "proc/self/cgroup").write_text("8:pids:/docker/abc\n4:memory:/docker/abc\n0::/\n")
     group = system / "sys/fs/cgroup/memory"

@@ -1,11 +1,12 @@
 """Why no training is seen, from the signs that processes leave."""
 
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from vitprof.jobs.unseen import why_failed, why_unseen
+from vitprof.jobs.unseen import why_failed, why_unseen, worker_signal
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,22 @@ def test_a_failed_command_says_why(command: str, lines: str, why: str, tmp_path:
     errors.write_text(lines)
     assert why_failed(str(errors), 7, command.split()) == why
     assert why_failed(str(tmp_path / "gone"), 7, command.split()) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (": RuntimeError: DataLoader worker (pid 5) is killed by signal: Killed.", signal.SIGKILL),
+        (
+            ": RuntimeError: DataLoader worker (pid 5) is killed by signal: Bus error. It is possible that",
+            signal.SIGBUS,
+        ),
+        (": RuntimeError: DataLoader worker (pid(s) 5) exited unexpectedly", None),
+        (": ValueError: Killed.", None),
+        ("", None),
+    ],
+)
+def test_the_signal_that_ended_a_worker_is_known_by_its_name(
+    error: str, number: int | None
+) -> None:
+    assert worker_signal(error) == number

@@ -8,7 +8,7 @@ from unittest.mock import Mock, call
 
 import pytest
 
-from vitprof.watch.patching import when_imported
+from vitprof.watch.patching import error_line, when_imported
 from vitprof.watch.rank_identity import RANKS, is_watched_rank, launcher, restarts
 
 
@@ -94,3 +94,27 @@ def test_a_launcher_is_known_by_the_folder_of_its_logs_else_as_the_parent(
     assert (launchers[0] == launchers[1]) is is_same
     assert "tmp" not in launchers[0], "event logs have no names of files"
     assert restarts() == 2
+
+
+def test_a_killed_worker_is_told_by_its_signal() -> None:
+    """PyTorch raises the second error from the first one where the loop waits for a batch."""
+    killed = RuntimeError("DataLoader worker (pid 5) is killed by signal: Killed. ")
+    gone = RuntimeError("DataLoader worker (pid(s) 5) exited unexpectedly")
+    gone.__cause__ = killed
+    assert (
+        error_line(gone) == "RuntimeError: DataLoader worker (pid 5) is killed by signal: Killed."
+    )
+    assert error_line(killed) == error_line(gone)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError("no\nroom"), "OSError: no"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (ValueError("of: "), "ValueError: of"),
+    ],
+)
+def test_an_error_is_one_line(error: BaseException, line: str) -> None:
+    error.__cause__ = KeyError("of something else")
+    assert error_line(error) == line

@@ -27,9 +27,10 @@ from vitprof.home import open_log
 from vitprof.jobs import trial_folder
 from vitprof.jobs.collector import LOST, MESSAGE_WAIT_S, Listener, connections, listen
 from vitprof.jobs.event_files import EventFiles
+from vitprof.jobs.killed_jobs import MemoryWitness
 from vitprof.jobs.left_behind import LeftBehind
 from vitprof.jobs.signals import END, FROM_THE_TERMINAL, shares_group, signal_name
-from vitprof.jobs.unseen import error_line, why_failed, why_unseen
+from vitprof.jobs.unseen import error_line, why_failed, why_unseen, worker_signal
 from vitprof.jobs.ways_out import ways_out
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
@@ -114,6 +115,7 @@ class CommandRunner:
             why = why_not_started(command[0], error)
             raise JobError(f"cannot start {command[0]}: {why}{missing}") from error
         self.pid = self._process.pid
+        self._memory = MemoryWitness(self.pid)
         self._command = command
         self._end_requested = False
         """Whether the script was asked to end, or a signal that does so reached vitprof."""
@@ -194,12 +196,20 @@ class CommandRunner:
         if self._end_requested or code in (-signal.SIGINT, 128 + signal.SIGINT):
             return Note("end", {"status": "stopped", "error": ""})
         if code:
-            how = signal_name(-code) if code < 0 else f"exit status {code}"
+            how = self._signal_words(-code) if code < 0 else f"exit status {code}"
             why = why_failed(f"{self._directory}/socket.errors", self.pid, self._command)
+            number = worker_signal(why)
+            if number is not None:
+                why += f" That is {self._signal_words(number)}"
             if not why and code > 0 and not self._listener.places.has_first:
                 why = PRINTED
             return Note("end", {"status": "failed", "error": f"the script ended with {how}{why}"})
         return Note("end", {"status": "done", "error": ""})
+
+    def _signal_words(self, number: int) -> str:
+        """Returns the name of a signal that ended the script, or a worker of it; of SIGKILL also why."""
+        name = signal_name(number)
+        return f"{name}: {self._memory.script_words()}" if number == signal.SIGKILL else name
 
     def ask_stop(self) -> None:
         """Sends the script SIGTERM, so that it can clean up; only once."""

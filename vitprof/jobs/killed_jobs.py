@@ -136,6 +136,22 @@ class MemoryWitness:
             return f"the system may have run out of memory{held}"
         return f"not by the kernel for memory, so by a person or a program such as a batch system or earlyoom{held}"
 
+    def script_words(self) -> str:
+        """Returns why SIGKILL ended a process of a user's script, in words, without a full stop.
+
+        The script may be in another control group than this process, as in a container that it starts: where
+        the kernel killed anything on this machine, it is not known what.
+        """
+        now = kill_counts()
+        is_of_another = not _has_risen(now.group, self._before.group)
+        if (
+            now.group is not None
+            and is_of_another
+            and _has_risen(now.machine, self._before.machine)
+        ):
+            return f"the kernel ended a process of this machine as memory was short, maybe this one; {TRY}"
+        return self.killed_words()
+
 
 def _has_risen(now: int | None, before: int | None) -> bool:
     return now is not None and now > (before or 0)

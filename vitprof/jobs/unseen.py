@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import shlex
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +27,8 @@ WITHOUT_SIGN = {
 PYTHON = re.compile(r"python[\d.]*")
 LAUNCHER_ERROR = re.compile(r"\w*(?:ChildFailedError|CalledProcessError|ProcessRaisedException)\b")
 """What a launcher raises where a process that it started has failed, whose own error says why."""
+WORKER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ([^.]+)\.")
+"""What PyTorch says of a worker that a signal ended: the signal by `strsignal`, such as "Bus error"."""
 
 
 def why_failed(path: str, pid: int, command: Sequence[str]) -> str:
@@ -46,6 +49,13 @@ def why_failed(path: str, pid: int, command: Sequence[str]) -> str:
         causes = (line for _, line in errors if not LAUNCHER_ERROR.match(line))
         error = next(causes, error)
     return f": {masked(error)}" if error else ""
+
+
+def worker_signal(why: str) -> int | None:
+    """Returns the signal that ended a worker of the script's loader, where that is why it failed."""
+    found = WORKER_KILLED.search(why)
+    names = {signal.strsignal(number): int(number) for number in signal.valid_signals()}
+    return None if found is None else names.get(found[1])
 
 
 def why_unseen(

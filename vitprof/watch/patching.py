@@ -45,6 +45,8 @@ READ_AGAIN = "VITPROF_WATCH_READ_AGAIN"
 
 ERROR_CHARS = 300
 """Most characters of an error's line."""
+WORKER_KILLED = "is killed by signal: "
+"""What PyTorch says of a worker that a signal ended (torch/csrc/DataLoader.cpp)."""
 
 
 @functools.cache
@@ -61,13 +63,26 @@ def leave_error() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         with contextlib.suppress(Exception):
-            line = f"{kind.__name__}: {error}".strip().partition("\n")[0].removesuffix(": ")
+            line = error_line(error)
             with open(f"{path}.errors", "a", encoding="utf-8", errors="replace") as file:
-                file.write(f"{os.getpid()} {line[:ERROR_CHARS]}\n")
+                file.write(f"{os.getpid()} {line}\n")
         printing(kind, error, trace)
 
     if path:
         sys.excepthook = hook
+
+
+def error_line(error: BaseException) -> str:
+    """Returns an exception in one line.
+
+    Where a worker of PyTorch's loader was killed while the loop waited for a batch, the exception says that it
+    "exited unexpectedly", and only its cause by which signal.
+    """
+    cause = error.__cause__
+    if cause is not None and WORKER_KILLED in str(cause):
+        error = cause
+    line = f"{type(error).__name__}: {error}".strip().partition("\n")[0].strip()
+    return line.removesuffix(":")[:ERROR_CHARS]
 
 
 class AfterImport:
