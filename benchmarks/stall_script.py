@@ -21,6 +21,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -47,6 +48,21 @@ with lmdb.open(sys.argv[1]).begin(write=True):
     print("writes", flush=True)
     time.sleep(float(sys.argv[2]))
 """
+OPENER = """
+import fcntl, sys, time
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print("locked", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+"""Holds the lock that LMDB takes while it opens a file, as where that is on a slow drive."""
+MADV_PAGEOUT = 21
+"""Has the kernel give pages away, and count that as a shortage of memory (include/uapi/asm-generic/mman-common.h)."""
+THRASHED_BYTES = 8 << 20
+PAGE_READS = 3
+"""How often a page is read before it is given away: fewer times, and it would not count as in use."""
+N_READERS = 4
+CHECKPOINT_BYTES = 64 << 20
 
 
 def until(seconds: float = STALL_S) -> Callable[[], bool]:
@@ -176,6 +192,46 @@ def lmdb_writer(folder: Path) -> None:
         file.begin(write=True).abort()
 
 
+def lmdb_open(folder: Path) -> None:
+    """Opens an LMDB file while another program holds its lock."""
+    path = folder / "opened.lmdb"
+    command = [sys.executable, "-c", OPENER, str(path / "lock.mdb"), str(STALL_S)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as opener:
+        assert opener.stdout is not None
+        opener.stdout.readline()
+        lmdb.open(str(path), readonly=True).close()
+
+
+def thrash(folder: Path) -> None:
+    """Reads the pages of a mapped file, each of which the kernel had to give away although it was in use: as
+    where memory is short and there is no swap."""
+    goes_on = until(2 * STALL_S)
+    with (
+        open(folder / "large", "r+b") as file,
+        mmap.mmap(file.fileno(), THRASHED_BYTES, prot=mmap.PROT_READ) as data,
+    ):
+        data.madvise(mmap.MADV_RANDOM)
+        while goes_on():
+            for _ in range(PAGE_READS):
+                for at in range(0, THRASHED_BYTES, mmap.PAGESIZE):
+                    data[at]
+            data.madvise(MADV_PAGEOUT)
+
+
+def reader_threads(folder: Path) -> None:
+    """Waits for its own threads, which read past the page cache."""
+    with ThreadPoolExecutor(N_READERS) as readers:
+        for reader in [readers.submit(read_file, folder) for _ in range(N_READERS)]:
+            reader.result()
+
+
+def sleeping_threads(folder: Path) -> None:
+    """Waits for its own threads, which wait for something else."""
+    with ThreadPoolExecutor(N_READERS) as others:
+        for other in [others.submit(time.sleep, STALL_S) for _ in range(N_READERS)]:
+            other.result()
+
+
 def name_server(folder: Path) -> None:
     """Asks a server that does not answer, as a resolver of names does."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
@@ -233,12 +289,17 @@ KINDS = {
     "zip": read_zip,
     "hdf5": read_hdf5,
     "lmdb": lmdb_writer,
+    "lmdb-open": lmdb_open,
+    "thrash": thrash,
+    "reader-threads": reader_threads,
+    "sleeping-threads": sleeping_threads,
     "program": program,
     "server": server,
     "names": name_server,
     "crowd": crowd,
     "mixed": mixed,
     "checkpoint": nothing,
+    "save": nothing,
 }
 
 
@@ -263,15 +324,26 @@ class Stalling(Dataset[torch.Tensor]):
         return torch.full((4,), float(index))
 
 
+def save(folder: Path) -> None:
+    """Saves a large checkpoint in the thread that trains."""
+    goes_on = until()
+    while goes_on():
+        with open(folder / "checkpoint.pt", "wb") as file:
+            torch.save(torch.ones(CHECKPOINT_BYTES // 4), file)
+            os.fsync(file.fileno())
+
+
 def prepare(kinds: Sequence[str], folder: Path) -> None:
     """Writes what these kinds need."""
-    if "file" in kinds or "cold-file" in kinds:
+    if {"file", "cold-file", "thrash", "reader-threads"} & {*kinds}:
         (folder / "large").write_bytes(bytes(FILE_BYTES))
         os.sync()  # pages that are not written yet stay in memory
     if "hdf5" in kinds:
         with h5py.File(folder / "rows.h5", "w") as file:
             packed = {"chunks": (CHUNK, CHUNK), "compression": "gzip"}
             file.create_dataset("x", data=np.ones((CHUNK, CHUNK), np.float32), **packed)
+    if "lmdb-open" in kinds:
+        lmdb.open(str(folder / "opened.lmdb")).close()
     if "zip" in kinds:
         with zipfile.ZipFile(folder / "large.zip", "w") as archive:
             for number in range(ZIP_ENTRIES):
@@ -295,6 +367,8 @@ def main() -> None:
         time.sleep(0.01)
         if late.get(number) == "checkpoint":
             time.sleep(STALL_S)
+        if late.get(number) == "save":
+            save(folder)
 
 
 if __name__ == "__main__":

@@ -37,12 +37,17 @@ RIGHT: dict[str, tuple[Cause, ...]] = {
     "zip": (Cause.CPU,),
     "hdf5": (Cause.CPU, Cause.CPU_ALONE),
     "lmdb": (Cause.LOCK,),
+    "lmdb-open": (Cause.FILE_LOCK,),
+    "thrash": (Cause.MEMORY,),
+    "reader-threads": (),
+    "sleeping-threads": (),
     "program": (Cause.PROGRAM,),
     "server": (Cause.ELSEWHERE,),
     "names": (Cause.ELSEWHERE,),
     "crowd": (Cause.OTHER_PROGRAMS,),
     "mixed": (),
     "checkpoint": (),
+    "save": (),
 }
 """The causes that are right; none where no batch is late, or where it does several things."""
 HOG = """

@@ -31,6 +31,11 @@ PID = 40
 N = 6
 EVERY_S = 0.1
 MAKING = Stack("dataset.py:41", "PIL.Image.open", ("PIL.Image.open 3", "dataset.get 41"))
+POOL = Stack(
+    "dataset.py:41",
+    "concurrent.futures._base.result",
+    ("threading.wait 327", "concurrent.futures._base.result 451", "dataset.get 41"),
+)
 IDLE = Stack(frames=("selectors.select 415", "torch.utils.data._utils.worker._worker_loop 262"))
 
 
@@ -119,6 +124,12 @@ PAGE = asleep("page", waits_in="folio_wait_bit_common", state="D")
         ("a page of a mapped file", seen(PAGE), Cause.FILE),
         ("a drive, calls not told", seen(asleep(state="D")), Cause.FILE),
         ("a page of swap", seen(PAGE, memory=0.6, swapped=40), Cause.MEMORY),
+        ("pages given away, without swap", seen(PAGE, memory=0.6), Cause.MEMORY),
+        (
+            "pages given away, and a fast drive",
+            seen([PAGE, RUNNING], used=0.4, in_kernel=0.35, read_bytes_per_s=3e7, memory=0.6),
+            Cause.MEMORY,
+        ),
         ("a sleep", seen(asleep("sleep")), Cause.SLEEP),
         ("a sleep, calls not told", seen(asleep(waits_in="hrtimer_nanosleep")), Cause.SLEEP),
         ("a lock", seen(asleep("futex")), Cause.LOCK),
@@ -177,6 +188,11 @@ def test_each_kind_of_wait_has_its_cause(name: str, looks: list[Look], cause: Ca
         ),
         (batch(seen([READS, asleep("futex")])), "it waited for several things: drive, lock"),
         (batch(seen(READS, memory=0.6)), "it waited for a drive, and memory was short meanwhile"),
+        (
+            batch(seen(RUNNING, used=0.4, in_kernel=0.35, read_bytes_per_s=3e7, memory=0.6)),
+            "it waited for a drive, and memory was short meanwhile",
+        ),
+        (batch(seen(asleep("futex"), stack=POOL)), "it waited for a thread of its own"),
         (batch(seen(READS, n=1)), "it came before a second look"),
         (batch(seen(asleep())), "it waited, and for what was not seen"),
         (batch(seen(asleep("call 58", state="D"))), "it waited, and for what was not seen"),
@@ -195,7 +211,7 @@ def test_each_kind_of_wait_has_its_cause(name: str, looks: list[Look], cause: Ca
         ),
         (batch(seen(RUNNING, used=0.9, queued=math.nan)), "this system does not say"),
     ],
-    ids=range(18),
+    ids=range(20),
 )
 def test_mixed_evidence_tells_no_cause(late: LateBatch, why_not: str) -> None:
     told = cause_of(late)

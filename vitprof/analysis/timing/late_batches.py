@@ -80,6 +80,11 @@ BY_FUNCTION = (
 told: by a part of its name, as names change with the kernel."""
 
 
+FOR_A_THREAD = ("threading.wait ", "threading.join ", "threading._wait_for_tstate_lock ")
+"""How the innermost frame of a thread begins that waits for another one: for its end, or until it gives a
+result, puts something into a queue, or sets an event."""
+
+
 def doing(look: ProcessLook) -> str:
     """Returns what the main thread of a process did at a look: see `ProcessSeen.doing`."""
     if look.state == looks.GONE:
@@ -366,12 +371,12 @@ def _of_reading(maker: ProcessSeen, machine: MachineSeen | None) -> Told | None:
     if in_kernel is None or used + queued > MOSTLY or used - in_kernel + queued > 1 - MOSTLY:
         return None
     waiting = _of_waiting(maker, machine)
-    if waiting.cause is Cause.FILE:
+    if waiting.cause in (Cause.FILE, Cause.MEMORY):
         return waiting
     # A drive answers so fast that hardly any look meets the wait.
     reads = (maker["read_bytes"] or 0.0) >= READS_BYTES_PER_S * maker["seconds"]
     if reads and maker["looks"] >= ENOUGH and set(maker["doing"]) <= {"running", "drive", "page"}:
-        return Told(Cause.FILE)
+        return _of_drive(Counter(maker["doing"]), machine)
     return None
 
 
@@ -397,6 +402,12 @@ def _of_lock(maker: ProcessSeen) -> Told:
         return Told(Cause.PYTHON_LOCK)
     if others >= MOSTLY:
         return Told(Cause.THREADS)
+    innermost = maker["frames"][0] if maker["frames"] else ""
+    if innermost.startswith(FOR_A_THREAD):
+        # such as a pool of threads that read files: that is no lock that somebody holds
+        return Told(
+            Cause.NOT_TOLD, "it waited for a thread of its own, and what that did was not seen"
+        )
     return Told(Cause.LOCK)
 
 
