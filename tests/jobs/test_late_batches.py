@@ -14,6 +14,8 @@ import pytest
 from vitprof.jobs import late_batches
 from vitprof.jobs.late_batches import (
     FEWEST_WAITS,
+    FIRST_LOOKS_S,
+    LOOKS_FRAC,
     MOST_LOOKS,
     MOST_PENDING,
     LateBatchRecorder,
@@ -37,10 +39,14 @@ class Script:
         self.usual = UsualWaits()
         self.usual.add([usual_s] * FEWEST_WAITS)
         self.looked_s: list[float] = []
-        self.taker = LookTaker(self._look, self.usual)
+        self.look_takes_s = 0.0
+        """CPU time."""
+        self.taker = LookTaker(self._look, self.usual, lambda: self.cpu_s)
+        self.cpu_s = 0.0
 
     def _look(self, is_first: bool) -> Look:
         self.looked_s.append(self.now_s)
+        self.cpu_s += self.look_takes_s
         return Look(self.now_s, (ProcessLook(LOOP, "S"), ProcessLook(WORKER, "D")))
 
     def wait(self, seconds: float, every_s: float = 0.05) -> float:
@@ -61,7 +67,9 @@ def test_a_wait_is_looked_at_once_it_is_late_and_then_more_and_more_rarely() -> 
     gaps = [b - a for a, b in itertools.pairwise(after_s)]
     assert gaps == sorted(gaps)
     assert gaps[0] == pytest.approx(0.1, abs=0.051)
-    assert len(script.taker.taken([began_s])) == len(after_s) == 7
+    wait = script.taker.taken([began_s])
+    assert wait is not None
+    assert len(wait.looks) == len(after_s) == 7
 
 
 def test_a_wait_that_is_usual_is_not_looked_at() -> None:
@@ -95,7 +103,26 @@ def test_looks_and_what_is_kept_of_them_are_bounded() -> None:
     assert len(script.looked_s) == MOST_LOOKS
     for _ in range(MOST_PENDING):
         script.wait(0.3)
-    assert script.taker.taken([began_s]) == [], "it was the first of too many"
+    assert script.taker.taken([began_s]) is None, "it was the first of too many"
+
+
+def test_looks_take_a_thousandth_of_a_core_in_the_long_run() -> None:
+    """With 32 workers a look takes 10 ms, and seven of them for each of thousands of late batches would
+    take 3% of a core."""
+    script = Script()
+    script.look_takes_s = 0.01
+    waits = []
+    for _ in range(600):
+        began_s = script.wait(2.0)
+        waits.append(script.taker.taken([began_s]))
+    kept = [wait for wait in waits if wait is not None]
+    assert len(kept) == 600, "those that nothing is seen of are counted"
+    assert all(wait.looks for wait in kept[:7])
+    n_looks = {len(wait.looks) for wait in kept}
+    assert n_looks == {0, 7}, "a wait is looked at as long as it lasts, or not at all"
+    allowed_s = FIRST_LOOKS_S + LOOKS_FRAC * 600 * 2.0
+    assert allowed_s < script.cpu_s < allowed_s + 7 * script.look_takes_s
+    assert any(wait.looks for wait in kept[-60:]), "a new cause is seen sooner or later"
 
 
 class Watch:
@@ -156,6 +183,18 @@ def test_looks_and_events_meet_by_the_moment_of_the_request(watches: list[Watch]
     assert recorder.facts() == {}, "it is told once"
     recorder.stop()
     assert watch.is_stopped
+
+
+def test_a_late_batch_that_was_not_looked_at_is_counted(watches: list[Watch]) -> None:
+    recorder = LateBatchRecorder()
+    recorder.follow(LOOP, 9)
+    script = watches[0].script
+    script.look_takes_s = 2 * FIRST_LOOKS_S
+    batches = [late(script.wait(0.15), 0.15, step) for step in range(2)]
+    recorder.add_late(batches)
+    told = recorder.facts()["late_batches"]
+    assert (told["late"], len(told["listed"])) == (2, 1)
+    assert told["waited_s"] == pytest.approx(0.3)
 
 
 def test_a_batch_that_was_made_before_is_one_that_is_handed_over(watches: list[Watch]) -> None:

@@ -28,7 +28,13 @@ from vitprof.watch.events import PENDING_MARK
 from vitprof.watch.time_sketch import bucket_of, quantile_s
 
 CHECK_EVERY_S = 0.05
-"""How often (s) it is looked whether the script waits: 20 us each time."""
+"""How often (s) it is looked whether the script waits: about 50 us of CPU each time, most of it to wake
+the thread."""
+FIRST_LOOKS_S = 0.5
+"""CPU time (s) for the looks of a run, however short it is: some 50 to 100 late batches."""
+LOOKS_FRAC = 0.001
+"""Share of a core for looks after that. A script that waits for one late batch after the other would
+take 0.5% of one with 2 workers, and more with more of them, to be told the same again and again."""
 USUAL_SHARE = 0.9
 TIMES_USUAL = 3.0
 """A batch is late from so many times the wait that `USUAL_SHARE` of the batches stay below. A higher
@@ -79,15 +85,28 @@ class LateWait:
     next_s: float = 0.0
     """When the next look is due."""
     gap_s: float = FIRST_GAP_S
+    is_looked_at: bool = True
+    """Whether there was CPU time left for looks at it."""
 
 
 class LookTaker:
     """Decides when to look, and keeps the looks until somebody takes them."""
 
-    def __init__(self, take: Callable[[bool], Look], usual: UsualWaits) -> None:
-        """`take` takes a look, and is told whether it is the first one at a wait."""
+    def __init__(
+        self,
+        take: Callable[[bool], Look],
+        usual: UsualWaits,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """`take` takes a look, and is told whether it is the first one at a wait. `cpu_clock` returns the CPU
+        time of the thread that looks."""
         self._take = take
         self._usual = usual
+        self._cpu_clock = cpu_clock
+        self._spent_s = 0.0
+        """CPU time of all looks."""
+        self._since_s: float | None = None
+        """When the first wait was late."""
         self._current: LateWait | None = None
         self._kept: deque[LateWait] = deque(maxlen=MOST_PENDING)
 
@@ -100,24 +119,35 @@ class LookTaker:
         if not requested_s or now_s - requested_s < self._usual.late_s:
             return
         if wait is None:
-            wait = self._current = LateWait(requested_s)
+            wait = LateWait(requested_s, is_looked_at=self._may_look(now_s))
+            self._current = wait
             self._kept.append(wait)
-        if len(wait.looks) == MOST_LOOKS or now_s < wait.next_s:
+        if not wait.is_looked_at or len(wait.looks) == MOST_LOOKS or now_s < wait.next_s:
             return
+        began_s = self._cpu_clock()
         wait.looks.append(self._take(not wait.looks))
+        self._spent_s += self._cpu_clock() - began_s
         wait.next_s = now_s + wait.gap_s
         wait.gap_s *= GAP_GROWS
 
-    def taken(self, requested_s: Iterable[float]) -> list[Look]:
-        """Removes and returns the looks at a wait that began at one of these moments."""
+    def _may_look(self, now_s: float) -> bool:
+        """Returns whether a wait that is late now may be looked at: all of it, or none, as a cause needs
+        several looks."""
+        if self._since_s is None:
+            self._since_s = now_s
+        return self._spent_s <= FIRST_LOOKS_S + LOOKS_FRAC * (now_s - self._since_s)
+
+    def taken(self, requested_s: Iterable[float]) -> LateWait | None:
+        """Removes and returns a wait that began at one of these moments; None where none of them was
+        late."""
         moments = set(requested_s)
         # a copy, as the thread that looks may append meanwhile
         for wait in self._kept.copy():
             if wait.requested_s in moments:
                 with contextlib.suppress(ValueError):
                     self._kept.remove(wait)
-                return list(wait.looks)
-        return []
+                return wait
+        return None
 
 
 class LateBatchRecorder:
@@ -174,10 +204,12 @@ class LateBatchRecorder:
         if watch is None:
             return
         for late in batches:
-            looks = watch.taker.taken(late["requested_s"])
-            if not looks:
+            wait = watch.taker.taken(late["requested_s"])
+            if wait is None:
                 continue
-            self._listed.append(batch_seen(late, looks, watch.pid))
+            if wait.looks:
+                # a copy, as the thread that looks may append meanwhile
+                self._listed.append(batch_seen(late, [*wait.looks], watch.pid))
             self._late += 1
             self._waited_s += late["waited_s"]
             self._is_new = True
@@ -242,7 +274,9 @@ class ScriptWatch:
 
     def _run(self) -> None:
         try:
-            while not self._stop.wait(CHECK_EVERY_S):
+            while not self._stop.is_set():
+                # Waiting for the event with a limit would take twice the CPU time.
+                time.sleep(CHECK_EVERY_S)
                 requested_s, _ = self._read()
                 self.taker.check(requested_s, self._clock())
         except Exception as error:

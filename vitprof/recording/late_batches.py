@@ -87,10 +87,11 @@ class LateBatches(TypedDict, total=False):
     """The batches of a watched run that came late."""
 
     late: int
-    """How many were looked at."""
+    """How many there were, with those that nothing was seen of: looks may take 0.1% of a core in the long
+    run."""
     waited_s: float
     """How long all of them were waited for."""
     listed: list[LateBatch]
-    """The last 200 of them."""
+    """The last 200 of those that were looked at."""
     not_seen: str
     """Why none could be looked at, or no more; left out where they could."""

@@ -11,7 +11,7 @@ import contextlib
 import math
 import os
 import platform
-from collections import Counter
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +63,8 @@ AARCH64 = {
 }
 """The same of 64-bit ARM (include/uapi/asm-generic/unistd.h)."""
 CALLS = {"x86_64": X86_64, "aarch64": AARCH64}
+SWAPPED = re.compile(rb"^pswp(?:in|out) (\d+)$", re.MULTILINE)
+"""The pages that were read from swap, or written to it, in /proc/vmstat, which has some 200 lines."""
 OF_A_DESCRIPTOR = frozenset(("read", "write", "list", "sync", "file lock", "receive"))
 """Calls whose first argument is the descriptor of what they work on."""
 
@@ -337,11 +339,10 @@ class Looker:
 
     def _swapped(self) -> float:
         try:
-            lines = self._read("vmstat").splitlines()
-            counts = Counter({line.split()[0]: int(line.split()[1]) for line in lines})
-        except (OSError, ValueError, IndexError):
+            counts = [int(pages) for pages in SWAPPED.findall(self._read("vmstat"))]
+        except OSError:
             return math.nan
-        return float(counts[b"pswpin"] + counts[b"pswpout"])
+        return float(sum(counts))
 
 
 def is_regular(target: str) -> bool:
