@@ -9,7 +9,7 @@ import torch
 from vitprof.watch import api
 from vitprof.watch.events import Buffer
 from vitprof.watch.patches import Recorder
-from vitprof.watch.runs import Planned, RunSequence
+from vitprof.watch.runs import Planned, RunSequence, how_it_ended
 
 
 class FakeRecording:
@@ -223,3 +223,11 @@ def test_a_script_whose_watched_loader_nobody_looped_over_is_told_once_for_all_r
     err = capsys.readouterr().err
     says = not begun and rank == "0"
     assert err.count("\n") == err.count("vitprof: nothing was recorded: ") == says
+
+
+def test_a_run_that_ends_with_a_worker_says_by_which_signal() -> None:
+    gone = RuntimeError("DataLoader worker (pid(s) 5) exited unexpectedly")
+    gone.__cause__ = RuntimeError("DataLoader worker (pid 5) is killed by signal: Killed. ")
+    status, error = how_it_ended(gone)
+    assert status == "failed"
+    assert "(pid 5) is killed by signal: Killed" in error

@@ -73,16 +73,20 @@ def leave_error() -> None:
 
 
 def error_line(error: BaseException) -> str:
-    """Returns an exception in one line.
+    """Returns an exception in one line."""
+    error = telling(error)
+    line = f"{type(error).__name__}: {error}".strip().partition("\n")[0].strip()
+    return line.removesuffix(":")[:ERROR_CHARS]
+
+
+def telling(error: BaseException) -> BaseException:
+    """Returns an exception, or its cause where that tells more.
 
     Where a worker of PyTorch's loader was killed while the loop waited for a batch, the exception says that it
     "exited unexpectedly", and only its cause by which signal.
     """
     cause = error.__cause__
-    if cause is not None and WORKER_KILLED in str(cause):
-        error = cause
-    line = f"{type(error).__name__}: {error}".strip().partition("\n")[0].strip()
-    return line.removesuffix(":")[:ERROR_CHARS]
+    return cause if cause is not None and WORKER_KILLED in str(cause) else error
 
 
 class AfterImport:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vitprof.errors import one_line
-from vitprof.watch.patching import SOCKET, STEPS, say
+from vitprof.watch.patching import SOCKET, STEPS, say, telling
 from vitprof.watch.rank_identity import is_recorded
 from vitprof.watch.script_objects import attribute
 
@@ -151,4 +151,4 @@ def how_it_ended(error: BaseException | None) -> tuple[str, str]:
         return "done", ""
     if isinstance(error, KeyboardInterrupt):
         return "stopped", ""
-    return "failed", f"the script ended with {one_line(error)}"
+    return "failed", f"the script ended with {one_line(telling(error))}"
