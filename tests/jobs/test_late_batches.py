@@ -47,7 +47,8 @@ class Script:
     def _look(self, is_first: bool) -> Look:
         self.looked_s.append(self.now_s)
         self.cpu_s += self.look_takes_s
-        return Look(self.now_s, (ProcessLook(LOOP, "S"), ProcessLook(WORKER, "D")))
+        loop = ProcessLook(LOOP, "S", at_s=self.now_s)
+        return Look(self.now_s, (loop, ProcessLook(WORKER, "D", at_s=self.now_s)))
 
     def wait(self, seconds: float, every_s: float = 0.05) -> float:
         """Waits for a batch, while somebody checks; returns when it began."""
@@ -106,7 +107,7 @@ def test_looks_and_what_is_kept_of_them_are_bounded() -> None:
     assert script.taker.taken([began_s]) is None, "it was the first of too many"
 
 
-def test_looks_take_a_thousandth_of_a_core_in_the_long_run() -> None:
+def test_looks_take_little_of_a_core_in_the_long_run() -> None:
     """With 32 workers a look takes 10 ms, and seven of them for each of thousands of late batches would
     take 3% of a core."""
     script = Script()

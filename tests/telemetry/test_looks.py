@@ -52,7 +52,7 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proc:
 
 
 def look(proc: Proc, pid: int = PID) -> ProcessLook:
-    return Looker(proc.at, proc.at.parent / "cgroup").process(pid)
+    return Looker(proc.at, proc.at.parent / "cgroup", lambda: 12.5).process(pid)
 
 
 def test_a_process_that_reads_a_file(proc: Proc) -> None:
@@ -73,6 +73,7 @@ def test_a_process_that_reads_a_file(proc: Proc) -> None:
         target="/data/0481.jpg",
         waits_in="futex_wait_queue",
         files=("/data/0481.jpg",),
+        at_s=12.5,
     )
 
 
@@ -124,9 +125,9 @@ def test_the_machine(proc: Proc) -> None:
         proc.write(f"pressure/{name}", pressure.format(total))
     proc.write("../cgroup/job/memory.pressure", pressure.format(700_000))
     proc.write("vmstat", "nr_free_pages 7\npswpin 30\npswpout 12\n")
-    found = Looker(proc.at, proc.at.parent / "cgroup").machine(PID)
+    found = Looker(proc.at, proc.at.parent / "cgroup", lambda: 12.5).machine(PID)
     # 3 + 1 of its own and 2 of children that have ended, of both processes
-    assert found == MachineLook(13.0, 12.0, 2.0, 3.0, 0.7, 42.0)
+    assert found == MachineLook(13.0, 12.0, 2.0, 3.0, 0.7, 42.0, at_s=12.5)
 
 
 def test_a_machine_that_counts_nothing(proc: Proc) -> None:

@@ -32,9 +32,10 @@ CHECK_EVERY_S = 0.05
 the thread."""
 FIRST_LOOKS_S = 0.5
 """CPU time (s) for the looks of a run, however short it is: some 50 to 100 late batches."""
-LOOKS_FRAC = 0.001
-"""Share of a core for looks after that. A script that waits for one late batch after the other would
-take 0.5% of one with 2 workers, and more with more of them, to be told the same again and again."""
+LOOKS_FRAC = 0.0005
+"""Share of a core for looks after that, so that all of it stays below 0.2%: the checks take 0.11%, answers
+a third of the looks. A script that waits for one late batch after the other would take 0.8% with 2
+workers, and more with more of them, to be told the same again and again."""
 USUAL_SHARE = 0.9
 TIMES_USUAL = 3.0
 """A batch is late from so many times the wait that `USUAL_SHARE` of the batches stay below. A higher
@@ -249,7 +250,7 @@ class ScriptWatch:
         _, mark = self._read()
         if mark != PENDING_MARK:
             raise ValueError("its descriptor is of something else")
-        self._looker = Looker()
+        self._looker = Looker(clock=clock)
         self._stacks = StackRequests(clock)
         self._workers: tuple[int, ...] = ()
         self.taker = LookTaker(self._look, usual)

@@ -87,7 +87,7 @@ class LateBatches(TypedDict, total=False):
     """The batches of a watched run that came late."""
 
     late: int
-    """How many there were, with those that nothing was seen of: looks may take 0.1% of a core in the long
+    """How many there were, with those that nothing was seen of: looks may take 0.05% of a core in the long
     run."""
     waited_s: float
     """How long all of them were waited for."""

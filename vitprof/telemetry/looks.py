@@ -12,7 +12,8 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,6 +97,8 @@ class ProcessLook:
     """The function of the kernel in which it waits."""
     files: tuple[str, ...] = ()
     """Regular files that it has open."""
+    at_s: float = math.nan
+    """When it was looked at: on a busy machine up to tenths of a second after the look began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,8 @@ class MachineLook:
     is more."""
     swapped_pages: float = math.nan
     """Pages that were written to swap, or read from it."""
+    at_s: float = math.nan
+    """When it was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +157,15 @@ class Look:
 class Looker:
     """Takes looks at some processes. `proc`: another place of /proc, for tests."""
 
-    def __init__(self, proc: Path = processes.PROC, cgroups: Path = CGROUPS) -> None:
+    def __init__(
+        self,
+        proc: Path = processes.PROC,
+        cgroups: Path = CGROUPS,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._proc = proc
         self._cgroups = cgroups
+        self._clock = clock
         self._calls = CALLS.get(platform.machine(), {})
         self._ticks_per_s = os.sysconf("SC_CLK_TCK")
 
@@ -172,10 +183,12 @@ class Looker:
             return ProcessLook(pid)
         if state in ("Z", "X"):  # it has ended, and its parent has not asked how
             return ProcessLook(pid)
+        at_s = self._clock()
         main_cpu_s, queued_s = self._schedule(pid)
         call, target = self._call(pid)
         return ProcessLook(
             pid=pid,
+            at_s=at_s,
             state=state,
             main_cpu_s=main_cpu_s,
             main_system_s=self._system_s(pid),
@@ -195,6 +208,7 @@ class Looker:
         of_memory += [self._pressure(place) for place in self._memory_pressures(pid)]
         known = [seconds for seconds in of_memory if not math.isnan(seconds)]
         return MachineLook(
+            at_s=self._clock(),
             busy_s=self._busy_s(),
             job_s=self._job_s(pid),
             cpu_pressure_s=self._pressure(self._proc / "pressure" / "cpu"),

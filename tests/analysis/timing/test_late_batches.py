@@ -63,6 +63,7 @@ def seen(
         at_s = number * EVERY_S
         look = replace(
             each[number % len(each)],
+            at_s=100.0 + at_s,
             main_cpu_s=used * at_s,
             main_system_s=in_kernel * at_s,
             queued_s=queued * at_s,
@@ -72,6 +73,7 @@ def seen(
         )
         ours_s = (used + threads) * at_s
         machine = MachineLook(
+            at_s=100.0 + at_s,
             busy_s=ours_s + others * at_s,
             job_s=ours_s,
             memory_pressure_s=memory * at_s,
@@ -228,6 +230,28 @@ def test_a_batch_that_is_made_waits_for_the_lock_of_the_worker_that_sends_it() -
     assert cause_of(batch(looks, made_meanwhile=False)).cause is Cause.PYTHON_LOCK
     looks = seen(RUNNING, used=0.97, stack=None, unanswered=True)
     assert cause_of(batch(looks, made_meanwhile=False)).cause is Cause.CPU_ALONE
+
+
+def test_shares_are_of_the_time_between_the_readings() -> None:
+    """The thread that looks has no core for a while, between the beginning of the last look and what it reads."""
+    looks = seen(RUNNING, used=0.6, others=1.4)
+    held_up_s = 0.4
+    last = looks[-1]
+    process = last.processes[0]
+    at_s = process.at_s + held_up_s
+    used_s = process.main_cpu_s + 0.6 * held_up_s
+    process = replace(process, at_s=at_s, main_cpu_s=used_s, cpu_s=used_s)
+    busy_s = last.machine.busy_s + 2.0 * held_up_s
+    machine = replace(last.machine, at_s=at_s, busy_s=busy_s, job_s=used_s)
+    looks[-1] = replace(last, processes=(process,), machine=machine)
+    late = batch(looks)
+    assert late["maker"] is not None
+    assert late["maker"]["own_cpu_frac"] == pytest.approx(0.6)
+    assert late["machine"] is not None
+    assert late["machine"]["others_cores"] == pytest.approx(1.4)
+    assert cause_of(late).cause is Cause.NOT_TOLD, (
+        "by the times of the looks it used 108% of a core"
+    )
 
 
 def test_a_call_that_says_nothing_is_no_drive() -> None:

@@ -116,18 +116,17 @@ def _by_call(look: ProcessLook) -> str:
 
 def process_seen(seen: Sequence[Look], pid: int) -> ProcessSeen | None:
     """Returns what some looks saw of a process; None where none of them is of it."""
-    found = [
-        (look.at_s, process) for look in seen for process in look.processes if process.pid == pid
-    ]
+    found = [process for look in seen for process in look.processes if process.pid == pid]
     if not found:
         return None
     stacks = [look.stacks[pid] for look in seen if pid in look.stacks]
     stack = _usual(stacks)
-    alive = [(at_s, process) for at_s, process in found if process.state != looks.GONE]
-    seconds = alive[-1][0] - alive[0][0] if alive else 0.0
+    alive = [process for process in found if process.state != looks.GONE]
+    # Not the times of the looks: where these are held up on a busy machine, shares would be beyond 1.
+    seconds = alive[-1].at_s - alive[0].at_s if alive else 0.0
 
     def rise(of: Callable[[ProcessLook], float]) -> float | None:
-        return _known(of(alive[-1][1]) - of(alive[0][1])) if len(alive) > 1 else None
+        return _known(of(alive[-1]) - of(alive[0])) if len(alive) > 1 else None
 
     def share(of: Callable[[ProcessLook], float]) -> float | None:
         risen = rise(of)
@@ -136,14 +135,14 @@ def process_seen(seen: Sequence[Look], pid: int) -> ProcessSeen | None:
     return ProcessSeen(
         looks=len(found),
         seconds=seconds,
-        doing=dict(Counter(doing(process) for _, process in found)),
+        doing=dict(Counter(doing(process) for process in found)),
         own_cpu_frac=share(lambda process: process.main_cpu_s),
         own_system_frac=share(lambda process: process.main_system_s),
         queued_frac=share(lambda process: process.queued_s),
         cpu_frac=share(lambda process: process.cpu_s),
         read_bytes=rise(lambda process: process.read_bytes),
         major_faults=rise(lambda process: process.major_faults),
-        file=_file([process for _, process in found], stacks),
+        file=_file(found, stacks),
         own=stack.own,
         calls=stack.calls,
         frames=list(stack.frames),
@@ -181,11 +180,13 @@ def batch_seen(late: Mapping[str, Any], taken: Sequence[Look], loop: int) -> Lat
 
 def machine_seen(seen: Sequence[Look]) -> MachineSeen | None:
     """Returns what some looks saw of the machine; None where they are of one moment."""
-    if len(seen) < FEWEST or seen[-1].at_s - seen[0].at_s < LEAST_S:
+    if len(seen) < FEWEST:
         return None
     first = seen[0].machine
     last = seen[-1].machine
-    seconds = seen[-1].at_s - seen[0].at_s
+    seconds = last.at_s - first.at_s
+    if not seconds >= LEAST_S:
+        return None
     others_s = (last.busy_s - first.busy_s) - (last.job_s - first.job_s)
 
     def share(risen_s: float) -> float | None:
