@@ -268,7 +268,7 @@ class SlowSamples(TypedDict):
     """How often each of them was slow."""
     indices_longest_s: NotRequired[list[float]]
     """The longest time that the dataset took for each of them."""
-    sketch: NotRequired[list[tuple[float, int]]]
+    sketch: NotRequired[list[list[float]]]
     """How many samples took how long (s): the middle of a bucket 19% wide, and their number."""
     workers: NotRequired[list[WorkerSamples]]
     """The samples of each worker; empty without workers."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from vitprof.recording import codec, recording
 from vitprof.watch.core.slow_samples import (
     MOST_INDICES,
     MOST_KEPT,
@@ -41,6 +44,15 @@ def test_nothing_is_said_where_no_sample_was_timed() -> None:
     assert facts_of(samples) is None
     assert facts_of(samples, Description(31, "stages", {"loader": LOADER})) is None
     assert facts_of(samples, stages(loader=LOADER + 1)) is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_they_are_written_as_json_without_a_warning() -> None:
+    """Pydantic warned of each bucket, on the standard error of `vitprof watch --json`."""
+    samples = SlowSamples()
+    samples.add(6, step((5, 0.5), (8, 0.3)))
+    told = facts_of(samples, stages(n=997, slow=3))
+    assert codec.to_plain(told, recording.SlowSamples)["sketch"] == told["sketch"]
 
 
 def test_a_slow_sample_has_its_steps_and_its_file() -> None:
