@@ -22,8 +22,9 @@ from vitprof.telemetry.looks import Look, ProcessLook, Stack
 MOSTLY = 0.7
 """Share of the time, or of the looks, from which one thing is what a process did. Two things can
 never both have it."""
-QUEUED = 0.3
-"""Share of the time without a core from which that is the cause: see `thresholds.QUEUED_FRAC`."""
+QUEUED = 0.55
+"""Share of the time without a core from which that is the cause: more than half, as a batch of which the
+rest is work would mostly come late without other programs, too."""
 OTHERS_CORES = 0.5
 """Cores that other programs take from which they are the ones that took them from a worker."""
 LITTLE = 0.25
