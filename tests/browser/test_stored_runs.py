@@ -21,10 +21,10 @@ SPEEDS = {1: 998.0, 2: 12_300.0, 3: 2_050.0}
 NAME = "[x](http://evil.org) **b** :smile: someone@evil.org a -- b <i>c</i> seventh"
 """What a run is called."""
 HISTORY = "[class*=st-key-history-table]"
-FIRST = f"{HISTORY} table td[aria-colindex='3']"
+FIRST = f"{HISTORY} table td[aria-colindex='4']"
 """The first name listed; from the grid that the canvas has for screen readers."""
-HEADER_PX, ROW_PX, BOX_PX = 36, 35, 16
-"""Heights of the table's header and rows, and how far its boxes are from the left: it is drawn on a canvas."""
+HEADER_PX, ROW_PX, BOX_PX, OPEN_PX = 36, 35, 16, 33 + 50 + 32
+"""Heights of the table's header and rows, and how far boxes and buttons are from the left: it is drawn on a canvas."""
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,27 @@ def search(page: Any, words: str, found: str) -> None:
     page.locator(".st-key-q input").fill(words)
     page.keyboard.press("Enter")
     page.get_by_text(found, exact=True).wait_for()
+
+
+def test_two_runs_are_ticked_by_keyboard_compared_and_still_ticked_on_the_way_back(
+    dashboard: str, page: Any
+) -> None:
+    page.goto(f"{dashboard}history")
+    canvas = page.locator(f"{HISTORY} canvas").first
+    canvas.wait_for()
+    settle(page)
+    canvas.focus()  # with cells that can be selected this would open the first run
+    for n in ("1 run ticked", "2 runs ticked"):
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Shift+Space")
+        page.get_by_text(n).wait_for()
+        settle(page)
+    press(page, "compare")
+    page.locator(".st-key-compare-answer").wait_for()
+    settle(page)
+    page.go_back()
+    page.get_by_text("2 runs ticked").wait_for()
+    page.wait_for_url(re.compile(r"/history$"))
 
 
 def tick_first(page: Any) -> None:
@@ -207,6 +228,7 @@ def test_sorting_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> Non
     page.wait_for_function(
         "document.querySelector('.st-key-compare-steps .js-plotly-plot')?.data?.length === 3"
     )
+    page.get_by_role("button", name="Options").click()
     page.locator(".st-key-compare-baseline").get_by_role("combobox").click()
     page.get_by_role("option", name=re.compile("^2: ")).click()
     expect_query(page, "baseline=2")
@@ -215,7 +237,9 @@ def test_sorting_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> Non
     page.wait_for_function(
         "document.querySelectorAll('.st-key-compare-steps .legendtext').length === 3"
     )
+    page.get_by_role("button", name="Options").click()
     expect(page.locator(".st-key-compare-baseline input")).to_have_value(re.compile("^2: "))
+    page.keyboard.press("Escape")
     show(page, "show", "Data waits")
     page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
     expect(page.locator(".st-key-compare-steps")).to_have_count(0)
@@ -268,7 +292,7 @@ def test_find_name_export_delete_and_bring_back(dashboard: str, page: Any, tmp_p
 
     settle(page)
     box = page.locator(f"{HISTORY} [data-testid=stDataFrameResizable]").bounding_box()
-    page.mouse.click(box["x"] + 150, box["y"] + HEADER_PX + ROW_PX / 2)  # a click on a run opens it
+    page.mouse.click(box["x"] + OPEN_PX, box["y"] + HEADER_PX + ROW_PX / 2)
     title = page.get_by_role("heading", name="seventh")
     expect(title).to_have_text(NAME)
     expect(title.locator("a, img, strong, em")).to_have_count(0)  # a name is text

@@ -1,6 +1,8 @@
 """The Compare page: which runs it offers, what stands in its address, warnings, table, and each of its sections."""
 
+import csv
 import dataclasses
+import io
 import math
 from typing import Any
 from unittest.mock import Mock
@@ -10,12 +12,19 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, address, app, charts, kept_in_url, said
+from tests.ui.tournaments import DEVICE, add_tournament
+from vitprof.analysis.verdict.rendering import render
+from vitprof.experiments.tournament import tournament_view
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
+from vitprof.export import tables
+from vitprof.formats import percent
 from vitprof.recording.columns import STEP_COLUMNS, RunSummary
-from vitprof.store import RunGroup, RunStore
+from vitprof.recording.verdict import NoVerdict, Verdict
+from vitprof.store import RunGroup, RunQuery, RunStore
 from vitprof.store.tournaments import list_tournaments
 from vitprof.ui import compare as compare_page
 from vitprof.ui import findings
+from vitprof.ui.compare_answer import ALTERNATE
 from vitprof.ui.compare_sections import METRICS
 
 
@@ -61,12 +70,14 @@ def test_figures_are_numbers_and_what_is_not_available_says_so(store: RunStore) 
         [12_300, 998],
         [12.4, 1],
     )
+    at = compare(a, b, more="true")
+    frame = table(at)
     texts = {name for name in frame if frame[name].dtype.kind not in "fi"}
     assert texts == {"Run", "Name", "Verdict", "95% range", "vs baseline", "Epoch is"}
     assert "GPU-util (%)" not in frame
-    assert "Not available for these runs: Device idle, Data wait" in said(at)
+    assert "Not available for these runs: Device idle, any reason, Data wait" in said(at)
     near, unknown = speed(store, add_run(store), 1001.4), add_run(store)
-    at = compare(b, near, unknown, baseline=str(b))
+    at = compare(b, near, unknown, baseline=str(b), more="true")
     assert not at.warning, "they are alike"
     assert at.dataframe[0].proto.placeholder == "n/a"
     assert table(at)["Speed-up (x)"].tolist()[:2] == [1, 1.003]
@@ -84,7 +95,7 @@ def test_sm_activity_has_columns_and_its_absence_a_reason(store: RunStore) -> No
     summary = store.run(known).summary or RunSummary()
     store.update_run(known, summary=dataclasses.replace(summary, **figures))
     store.update_run(old, environment={"sm_activity_not_available": "this GPU has no GPM counters"})
-    at = compare(known, old)
+    at = compare(known, old, more="true")
     rows = dict(zip(table(at)["Run"], table(at)["SM activity (%)"], strict=True))
     assert rows[f"{known}: per-sample"] == 23.4
     assert math.isnan(rows[f"{old}: per-sample"])
@@ -112,6 +123,125 @@ def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_s
         "faster",
         "baseline",
     ]
+
+
+FIRST = [
+    "Run",
+    "Samples/s",
+    "Speed-up (x)",
+    "95% range",
+    "vs baseline",
+    "Idle (%)",
+    "Verdict",
+    "Name",
+]
+
+
+def test_the_first_thing_is_which_run_is_faster_and_how_far_to_trust_it(store: RunStore) -> None:
+    slow = speed(store, add_run(store), 1000.0, 10.0)
+    fast = speed(store, add_run(store, strategy="memory", wait_s=0.0005), 3300.0, 20.0)
+    at = compare(slow, fast)
+    assert at.header[0].value.replace("\\", "") == (
+        f"Run {fast} is 3.30x faster than run {slow} (95%: 3.26 to 3.34)."
+    )
+    assert "Single runs, one after the other" in said(at)
+    assert list(table(at)) == FIRST, "they fit a window of 1366 px"
+    assert [b.label for b in at.button if b.label == ALTERNATE]
+    three = compare(slow, fast, speed(store, add_run(store, strategy="pt"), 2000.0, 10.0))
+    assert f"Run {fast} is 3.30x faster than run {slow}" in said(three).replace("\\", "")
+    assert "compare-difference" not in charts(three), "that is of two runs"
+
+    busy = speed(store, add_run(store, strategy="memory"), 3300.0, 20.0)
+    store.update_run(busy, facts={"n_beside": 1})
+    at = compare(slow, busy)
+    assert f"Run {busy} is 3.30x faster than run {slow}" in said(at).replace("\\", "")
+    assert "Other programs ran" in said(at)
+    assert table(at)["vs baseline"].tolist() == ["baseline", "not firm"]
+
+    other_data = speed(store, add_run(store, dataset="photos"), 9000.0, 10.0)
+    at = compare(slow, other_data)
+    assert "are not alike" in at.header[0].value
+    assert "9.00x" not in said(at), "no ratio passes for a gain"
+    assert "compare-difference" not in charts(at)
+    slower_still = speed(store, add_run(store, dataset="photos"), 10.0, 0.1)
+    mixed = compare(slow, fast, slower_still)
+    assert f"Run {fast} is 3.30x faster than run {slow}" in said(mixed).replace("\\", "")
+    assert table(mixed)["vs baseline"].tolist() == ["baseline", "faster", "not comparable"]
+
+
+def test_the_bars_are_the_causes_of_the_difference(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = add_run(store, wait_s=0.005), add_run(store, strategy="memory", wait_s=0.001)
+    at = compare(a, b)
+    (bars,) = charts(at)["compare-difference"]["figure"]["data"]
+    assert "Where does the difference come from?" in [h.value for h in at.header]
+    assert dict(zip(bars["y"], bars["text"], strict=True)) == {
+        "data wait": "−4.00 ms",
+        "compute": "0 ms",
+    }
+    assert f"A step takes 6.00 ms in run {b} and 10.0 ms in run {a}: 4.00 ms less." in said(at)
+    half = add_run(store)
+    mean = findings.mean_step_of(a)
+    assert mean is not None
+    monkeypatch.setattr(
+        findings,
+        "mean_step_of",
+        lambda run_id: dataclasses.replace(mean, samples=64.0) if run_id == half else mean,
+    )
+    assert f"A sample takes 156 µs in run {half} and 78.1 µs in run {a}" in said(compare(a, half))
+
+
+def test_the_best_proof_is_the_answer_and_not_the_newest(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores = {}
+    monkeypatch.setattr(tournament_view, "others_of", lambda _, run_id: cores.get(run_id, 0.1))
+    waits = {"per-sample": 0.005, "memory": 0.0005}
+    quiet = add_tournament(store, waits, rounds=3)
+    in_quiet = {run.id for run in store.runs()}
+    add_tournament(store, waits, rounds=3)  # the newest, during which other programs ran
+    cores |= {run.id: 1.2 for run in store.runs() if run.id not in in_quiet}
+    add_tournament(store, {"per-sample": 0.005, "tensordataset": 0.0001}, rounds=3)
+    slow = speed(store, add_run(store, device=DEVICE), 1000.0)
+    fast = speed(store, add_run(store, strategy="memory", device=DEVICE), 5000.0)
+    at = compare(slow, fast)
+    assert f"Run {fast} is 1.8" in said(at).replace("\\", ""), "the proof's ratio"
+    assert "Ran alternately on a quiet machine" in said(at)
+    assert f"Tournament {quiet} ran the settings of both in 3 rounds." in said(at)
+    assert f"Of these two runs alone, run {fast} was 5.00x as fast as run {slow}." in said(at)
+    assert not [b for b in at.button if b.label == ALTERNATE], "it is proven"
+    elsewhere = speed(store, add_run(store, strategy="memory", batch_size=64, device=DEVICE), 5e3)
+    assert "Single runs" in said(compare(slow, elsewhere)), "another batch size is another setting"
+
+
+def test_one_idle_figure_and_one_word_everywhere(store: RunStore) -> None:
+    """History, Compare, the list of the terminal and the CSV say what the run's own page does."""
+    starved = NoVerdict("too_few_steps", n_steps=18, n_steady=15, needed=20, idle_frac=0.937)
+    made = {
+        add_run(store, n=18): Verdict(
+            kind="inconclusive", device="cpu", why_none=starved, simulated=False
+        ),
+        add_run(store): Verdict(
+            kind="launch-bound", device="cpu", idle_frac=0.059, paced_frac=0.727, simulated=False
+        ),
+    }
+    for run_id, verdict in made.items():
+        store.update_run(run_id, verdict=verdict.to_dict())
+    for run_id, word, share in zip(
+        made, ("almost certainly starved", "launch-bound"), (94.0, 73.0), strict=True
+    ):
+        history = app("history").dataframe[0].value.set_index("run").loc[run_id]
+        assert (list(history["verdict"]), history["idle"]) == ([word], share)
+        at = compare(*made)
+        rows = table(at).set_index("Run")
+        row = rows.loc[f"{run_id}: per-sample"]
+        assert (row["Verdict"], row["Idle (%)"]) == (word, share)
+        assert render(store.run(run_id).verdict).headline.lower() == word
+        (in_csv,) = csv.DictReader(io.StringIO(tables.summary_csv([store.run(run_id)])))
+        assert (in_csv["verdict"], round(100 * float(in_csv["idle_frac"]))) == (word, share)
+        (listed,) = store.list_runs(RunQuery(text=f"#{run_id}"), limit=2)
+        assert (listed.verdict_kind, percent(listed.idle_frac)) == (word, f"{share:.0f}%")
 
 
 def offered(at: AppTest) -> list[int]:
@@ -192,7 +322,7 @@ def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> N
     at.toggle(key="warmup").set_value(True).run()
     assert "Left out" not in said(at)
     assert address(at).get("runs") == f"{a},{b}"
-    wanted = {"show": "steps", "metric": "h2d", "align": "time", "warmup": True}
+    wanted = {"show": "steps", "metric": "h2d", "align": "time", "warmup": True, "more": False}
     assert kept_in_url(at) == wanted
     again = compare(a, b, show="Every step", metric="H2D", align="Time", warmup="true")
     assert kept_in_url(again) == wanted
@@ -216,7 +346,7 @@ def test_back_from_another_page_only_what_is_shown_is_made(
     at.query_params.clear()
     at.switch_page("pages/compare.py").run()
     assert at.multiselect[0].value == [a, b]
-    assert charts(at).keys() == {"compare-waits"}
+    assert charts(at).keys() == {"compare-difference", "compare-waits"}
     assert at.selectbox(key="compare-baseline").value == b
 
 
@@ -230,13 +360,15 @@ def test_a_few_warnings_are_told_and_many_are_a_count(
     at = compare(one, simulated)
     assert 1 <= len(at.warning) <= 3
     assert set(table(at)["vs baseline"]) == {"baseline", "not comparable"}
-    assert not [b for b in at.button if b.label == "Compare fairly"], (
-        "in turns they would differ as well"
+    assert not [b for b in at.button if b.label == ALTERNATE], (
+        "run alternately they would differ as well"
     )
     store.update_run(disturbed := add_run(store, strategy="memory"), facts={"n_beside": 1})
     at = compare(one, disturbed)
     monkeypatch.setattr(TournamentRunners, "run", Mock())
-    next(b for b in at.button if b.label == "Compare fairly").click().run()
+    assert "Other programs ran" in said(at)
+    assert set(table(at)["vs baseline"]) == {"baseline", "unknown"}
+    next(b for b in at.button if b.label == ALTERNATE).click().run()
     assert [[job.strategy for job in t.spec.jobs] for t in list_tournaments(store)] == [
         ["per-sample", "memory"]
     ]

@@ -16,7 +16,6 @@ from vitprof.export.markdown import answer_markdown
 from vitprof.export.report import html_report
 from vitprof.store import RunQuery, RunStore, StoredRun
 
-
 NAMES = (
     "Image by image, as most tutorials do",
     "Whole batches, made one ahead",
@@ -68,7 +67,9 @@ def test_every_surface_has_the_same_idle_share_and_verdict(
         plain = json.loads(succeeds(call, "runs", str(number), "--json"))
         stated = "paced_frac" if answer.headline == "Launch-bound" else "idle_frac"
         assert plain["verdict"][stated] == pytest.approx(answer.frac)
-        (of_run,) = [line for _, line in of_compare.iterrows() if line["Run"].startswith(f"{number}:")]
+        (of_run,) = [
+            line for _, line in of_compare.iterrows() if line["Run"].startswith(f"{number}:")
+        ]
         assert of_run["Idle (%)"] == pytest.approx(100 * answer.frac, abs=0.5)
         assert of_run["Verdict"] == word
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from vitprof.config.parts import Combination
 from vitprof.config.strategies import STRATEGIES
 from vitprof.datasets.catalog import DATASETS
 from vitprof.store import RunStore
-from vitprof.ui import resources
+from vitprof.ui import resources, strategies
 from vitprof.ui.strategies import REFERENCE, diagram, stages
 
 PHOTOS_ONLY = ("dali", "litdata")
@@ -32,7 +33,7 @@ def _a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch, fresh: None) -> No
 
 
 def page(shown: str = "per-sample", **query: str) -> AppTest:
-    return app("strategies", {"shown": shown}, **query)
+    return app("strategies", {"shown": shown}, **({"more": "true"} | query))
 
 
 def listed(at: AppTest) -> list[str]:
@@ -41,6 +42,14 @@ def listed(at: AppTest) -> list[str]:
 
 def figure(at: AppTest, strategy: str, column: str) -> Any:
     return at.dataframe[0].value.set_index("Strategy").loc[strategy, column]
+
+
+def test_the_columns_fit_a_window_of_1366_px_unless_more_are_asked_for(store: RunStore) -> None:
+    add_run(store)
+    few, all_of_them = (list(page(more=more).dataframe[0].value) for more in ("false", "true"))
+    assert few[:3] == ["Strategy", "What", "Runs here"]
+    assert set(all_of_them) - set(few) == {"Disk (MiB)", "RAM (MiB)"}
+    assert sum(column.width or math.inf for column in strategies.FIRST) <= 984
 
 
 def test_every_strategy_in_the_table_and_by_itself(store: RunStore, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from vitprof import formats
-from vitprof.analysis.arrays import Floats
+from vitprof.analysis.arrays import Floats, Interval
 from vitprof.analysis.compare.comparison import Distribution
 from vitprof.charts import style
 
@@ -96,6 +96,55 @@ def shares(
         xaxis=style.axis(x_title),
         yaxis=style.categories(autorange="reversed", automargin=True),
     )
+
+
+def changes(bars: Sequence[tuple[str, str, Interval]], *, x_title: str, unit: str) -> go.Figure:
+    """Returns a horizontal bar for each (words, colour, change in `unit` with its interval): to the
+    left of 0 for time saved, to the right for time added.
+    """
+    values = [change.value for _, _, change in bars]
+    texts = [change_in_words(change, unit) for _, _, change in bars]
+    hovers = [f"{words}: {text}" for (words, _, _), text in zip(bars, texts, strict=True)]
+    room = BESIDE_FRAC * (max(0.0, *values) - min(0.0, *values) or 1.0)
+    colours = [colour for _, colour, _ in bars]
+    trace = go.Bar(
+        y=[words for words, _, _ in bars],
+        x=values,
+        orientation="h",
+        marker={"color": colours, "line": {"width": 0}},
+        text=texts,
+        # inside a bar that has room for it; one of no length has none
+        textposition=["auto" if value else "outside" for value in values],
+        textangle=0,
+        insidetextfont={"color": [style.ink_on(colour) for colour in colours]},
+        cliponaxis=False,
+        **style.hover_texts(hovers),
+    )
+    # both ends have room for the figure of a short bar
+    ends = [min(0.0, *values) - room, max(0.0, *values) + room]
+    return go.Figure(trace).update_layout(
+        margin=style.MARGIN | {"l": 16, "t": 6},
+        showlegend=False,
+        xaxis=style.axis(x_title, range=ends) | {"zeroline": True, "zerolinecolor": style.NEUTRAL},
+        yaxis=style.categories(autorange="reversed", automargin=True),
+    )
+
+
+BESIDE_FRAC = 0.1
+"""Room beyond the longest bars, as a share of the axis."""
+
+
+def change_in_words(change: Interval, unit: str) -> str:
+    """Returns a change with its sign and half of its 95% interval: "-20.9 ms (± 0.3)"."""
+    words = formats.number(abs(change.value), unit)
+    shown = words.partition(" ")[0]
+    if not float(shown.replace(",", "")):
+        return words
+    words = ("+" if change.value > 0 else "\u2212") + words
+    decimals = len(shown.partition(".")[2])
+    reach = f"{change.high - change.value:.{decimals}f}"
+    # too small for the figure's own digits, or not known
+    return f"{words} (± {reach})" if float(reach) > 0 else words
 
 
 def idle_strips(

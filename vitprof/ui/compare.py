@@ -13,15 +13,23 @@ import streamlit as st
 
 from vitprof import errors, formats
 from vitprof.analysis.compare import comparison, guard
+from vitprof.analysis.compare.answer import CLOSE, ratio_in_words
+from vitprof.analysis.compare.differences import Caveat
 from vitprof.analysis.timing.utilisation import sm_activity
-from vitprof.analysis.verdict.rendering import CLASSES
-from vitprof.config import own_script
+from vitprof.analysis.verdict.rendering import CLASSES, in_a_word
 from vitprof.config.bounds import MAX_SEARCH
 from vitprof.recording.columns import ENDED_STATUSES, RunSummary
 from vitprof.store import RunQuery, RunRow, StoredRun
-from vitprof.ui import compare_sections, downloads, findings, resources, tables, texts, widgets
-from vitprof.ui.profile import proof
-from vitprof.ui.tournament import state
+from vitprof.ui import (
+    compare_answer,
+    compare_sections,
+    downloads,
+    findings,
+    resources,
+    tables,
+    texts,
+    widgets,
+)
 
 MOST_WARNINGS = 3
 """Warnings shown in full; more than that are a count to open."""
@@ -31,6 +39,7 @@ MAX_RUNS_IN_URL = 400
 """Run numbers that are read from a URL, at most; 2,000 characters hold about as many."""
 KEY = "compare-runs"
 CHOSEN = "compare runs chosen"
+SUGGESTED = "compare runs suggested"
 BASELINE = "baseline"
 BASELINE_KEY = "compare-baseline"
 AUTOMATIC = 0
@@ -43,11 +52,19 @@ def page() -> None:
     runs, baseline = pick_runs()
     if not runs:
         return
-    comparable = draw_caveats(runs)
-    # two runs one after the other say less than the same two in turns, where those are known
-    if len(runs) == 2 and baseline is not None:
-        proof.draw_known(runs[baseline].config, runs[1 - baseline].config)
-    draw_table(runs, baseline, comparable=comparable)
+    facts = [findings.facts_of(run.id) for run in runs]
+    trusts = guard.trusts_of(facts, baseline)
+    differences = guard.comparability(facts)
+    other = _other(runs, baseline, trusts)
+    if baseline is not None and other is not None:
+        may_alternate = not {c.topic for c in differences if c.level == "warning"} & OF_THE_SETTINGS
+        compare_answer.draw(
+            runs, baseline, other, facts, trusts[other], may_alternate=may_alternate
+        )
+    draw_caveats(differences)
+    if len(runs) == 2 and baseline is not None and trusts[1 - baseline] != "unlike":
+        texts.guarded(compare_answer.draw_difference)(runs[baseline], runs[1 - baseline])
+    draw_table(runs, baseline, trusts)
     downloads.draw_downloads_many(runs)
     drawn: dict[str, tuple[str, Callable[[], None]]] = {
         "device": ("Device time", lambda: compare_sections.draw_device_time(runs)),
@@ -66,22 +83,46 @@ def page() -> None:
     texts.guarded(draw_section)()
 
 
-FAIR_HELP = (
-    "Runs these settings against each other in turns until it is decided which is the fastest."
-)
-NOT_BY_TURNS = frozenset({"data", "model", "batch", "device", "order"})
-"""Topics of warnings that are of the settings themselves: in turns they would differ as well."""
+OF_THE_SETTINGS = frozenset({"data", "model", "batch", "device", "order"})
+"""Topics of warnings that are of the settings themselves: run alternately they would differ, too."""
 
 
-def draw_caveats(runs: Sequence[StoredRun]) -> bool:
-    """Draws what makes the comparison unfair; returns whether the runs can be compared.
-
-    A few warnings are in full, everything else is a click away.
+def _slowest_alike(runs: Sequence[StoredRun]) -> int | None:
+    """Returns the position of the slowest of those runs that are most alike, so that one run of
+    other data does not take the ratios from all others; None where no speed is known.
     """
-    differences = guard.comparability([findings.facts_of(run.id) for run in runs])
+    works = []
+    for run in runs:
+        config = run.config
+        device = run.environment.get("device_name") or config.device
+        works.append((config.dataset, config.n_images, config.model, config.image_size, device))
+    most = max(works, key=works.count, default=None)
+    alike = [run.summary if work == most else None for run, work in zip(runs, works, strict=True)]
+    return comparison.slowest(alike)
+
+
+def _other(
+    runs: Sequence[StoredRun], baseline: int | None, trusts: Sequence[guard.Trust]
+) -> int | None:
+    """Returns the position of the run that the answer is about: the fastest one that is like the
+    baseline, or of two runs the other one; None where there is none.
+    """
+    if baseline is None or len(runs) < 2:
+        return None
+    if len(runs) == 2:
+        return 1 - baseline
+    rates = {}
+    for at, run in enumerate(runs):
+        alike = at != baseline and trusts[at] != "unlike"
+        if alike and run.summary is not None and run.summary.samples_per_s > 0:
+            rates[at] = run.summary.samples_per_s
+    return max(rates, key=rates.__getitem__, default=None)
+
+
+def draw_caveats(differences: Sequence[Caveat]) -> None:
+    """Draws what makes the comparison unfair: a few warnings in full, everything else a click away."""
     warnings = [c for c in differences if c.level == "warning"]
-    many = len(warnings) > MOST_WARNINGS
-    if many:
+    if len(warnings) > MOST_WARNINGS:
         folded = differences
         title = f":material/balance: This comparison is not fair: {len(folded)} differences"
     else:
@@ -92,21 +133,9 @@ def draw_caveats(runs: Sequence[StoredRun]) -> bool:
     if folded:
         with st.expander(title):
             st.markdown("\n".join(f"- {texts.escaped(c.sentence)}" for c in folded))
-    unfair = {c.topic for c in warnings} - {*guard.UNDER_TEST}
-    own = any(own_script.is_own_script(run.config) for run in runs)
-    if unfair and not own and not unfair & NOT_BY_TURNS:
-        _draw_fair(runs)
-    return guard.is_fair(differences)
 
 
-def _draw_fair(runs: Sequence[StoredRun]) -> None:
-    """Draws the button that runs the same settings in turns, where they can be run again here."""
-    spec = proof.spec_of(*(run.config for run in runs))
-    if spec is None or len(spec.jobs) < 2:
-        return
-    if st.button("Compare fairly", icon=":material/balance:", help=FAIR_HELP):
-        started = state.start(spec, "")
-        st.switch_page("pages/tournament.py", query_params={state.CHOSEN: str(started)})
+OPTIONS_HELP = "The baseline, and a search for runs that the list does not show."
 
 
 def pick_runs() -> tuple[list[StoredRun], int | None]:
@@ -118,20 +147,23 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     if not store.count_runs(RunQuery(filters={"status": ENDED_STATUSES}, helpers=True)):
         _draw_no_runs()
         return [], None
-    above = st.container()
-    left, right = st.columns([1, 2], vertical_alignment="bottom")
-    text = left.text_input(
-        "Find runs",
-        key="compare-find",
-        placeholder="memory photos, #12, …",
-        help="Narrows the list above: words of the name, note, strategy, data set, device or a tag, or a number.",
-        max_chars=MAX_SEARCH,
-    )
-    helpers = st.checkbox(
-        "Also runs made for headroom and tournaments",
-        key="compare-helpers",
-        help="Anchors and trials: short runs that another page made for its own figures.",
-    )
+    above, beside = st.columns([5, 1], vertical_alignment="bottom")
+    with beside.popover(
+        "Options", icon=":material/tune:", key="compare-options", help=OPTIONS_HELP
+    ):
+        text = st.text_input(
+            "Find runs",
+            key="compare-find",
+            placeholder="memory photos, #12, …",
+            help="Narrows the list of runs: words of the name, note, strategy, data set, device or a tag, or a number.",
+            max_chars=MAX_SEARCH,
+        )
+        helpers = st.checkbox(
+            "Also runs made for headroom and tournaments",
+            key="compare-helpers",
+            help="Anchors and trials: short runs that another page made for its own figures.",
+        )
+        right = st.container()
     query = RunQuery(text=text, filters={"status": ENDED_STATUSES}, helpers=helpers)
     rows = [row for row in store.list_runs(query, limit=OFFERED) if row.samples_per_s is not None]
     if widgets.RUNS in st.query_params:
@@ -142,8 +174,12 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         missing = []
         if not known:
             known, _ = _named(_suggested(rows))
+            st.session_state[SUGGESTED] = list(known)
     st.session_state[CHOSEN] = list(known)
-    if not missing:  # otherwise the URL and the warning about it stay until other runs are chosen
+    # What nobody chose stays out of the URL: the browser's Back would need another press.
+    was_chosen = widgets.RUNS in st.query_params or st.session_state.get(SUGGESTED) != list(known)
+    if was_chosen and not missing:
+        # where some are missing, the URL and the warning stay until other runs are chosen
         write_numbers(widgets.RUNS, known)
     # set by hand each time: what was chosen stays, also when the list of options is another one
     st.session_state[KEY] = list(known)
@@ -169,7 +205,7 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     total = store.count_runs(query)
     if total > OFFERED:
         st.caption(
-            f"The list shows the newest {OFFERED} of {total:,} runs; type in “Find runs” to find "
+            f"The list shows the newest {OFFERED} of {total:,} runs; use *Find runs* in Options to find "
             "the others."
         )
     elif text and not rows:
@@ -202,7 +238,7 @@ def _suggested(rows: Sequence[RunRow]) -> list[int]:
 def write_numbers(name: str, run_ids: Iterable[int]) -> None:
     """Writes run numbers into the URL; no numbers replace others by an empty text."""
     text = ",".join(map(str, run_ids))
-    if st.query_params.get(name, "") != text:
+    if st.query_params.get(name) != text:
         st.query_params[name] = text
 
 
@@ -254,14 +290,14 @@ def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
     """Draws the choice of a baseline where there are two runs or more; returns its position among
     `runs`.
     """
-    lowest = comparison.slowest([run.summary for run in runs])
+    lowest = _slowest_alike(runs)
     if len(runs) < 2:
         return lowest
     options = [AUTOMATIC, *(run.id for run in runs)]
     named = next(iter(ids(st.query_params.get(BASELINE, ""))), AUTOMATIC)
     st.session_state[BASELINE_KEY] = named if named in options else AUTOMATIC
     labels = {run.id: _label(run) for run in runs}
-    labels[AUTOMATIC] = "The slowest"
+    labels[AUTOMATIC] = "The slowest that is like others"
     if lowest is not None:
         labels[AUTOMATIC] += f" ({_label(runs[lowest])})"
     chosen = st.selectbox(
@@ -275,9 +311,6 @@ def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
     return lowest if chosen == AUTOMATIC else options.index(chosen) - 1
 
 
-CLOSE = 0.1
-"""A speed-up this close to 1 is shown with three decimals: "1.00, faster" would contradict
-itself."""
 UNTOLD = ("Copied", "GPU", "SM")
 """First words of columns that most runs have no value for, such as those without a GPU: they are
 not listed as missing."""
@@ -288,11 +321,7 @@ def _range(_: StoredRun, gain: comparison.RunComparison) -> str:
         return ""
     if not (math.isfinite(gain.low) and math.isfinite(gain.high)):
         return formats.NOT_AVAILABLE
-    return f"{_ratio(gain.low)} to {_ratio(gain.high)}"
-
-
-def _ratio(ratio: float) -> str:
-    return f"{ratio:.3f}" if abs(ratio - 1) < CLOSE else formats.number(ratio)
+    return f"{ratio_in_words(gain.low)} to {ratio_in_words(gain.high)}"
 
 
 def _speed_up(_: StoredRun, gain: comparison.RunComparison) -> float:
@@ -310,7 +339,7 @@ def _epoch_from(run: StoredRun, _: comparison.RunComparison) -> str:
     return f"measured, n = {summary.n_epochs_measured}"
 
 
-COLUMNS: tuple[tables.TableColumn, ...] = (
+FIRST: tuple[tables.TableColumn, ...] = (
     # the run stays in sight, and leaves room on a phone for two columns of numbers
     tables.TableColumn(
         "Run",
@@ -325,21 +354,41 @@ COLUMNS: tuple[tables.TableColumn, ...] = (
     tables.TableColumn(
         "Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, width=100
     ),
-    tables.TableColumn("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
+    tables.TableColumn(
+        "95% range", "The speed-ups that both runs' 95% intervals allow.", _range, width=120
+    ),
     tables.TableColumn(
         "vs baseline",
         "faster, slower: the two 95% intervals do not overlap; equal: surely less than 5% apart; "
-        "undecided: may be "
-        "noise; unknown: an interval is missing; not comparable: the runs are unlike or were disturbed.",
+        "undecided: may be noise; unknown: an interval is missing; not firm: other programs ran, or conditions "
+        "differed; not comparable: the runs are not alike.",
         lambda _, gain: gain.relation,
+        width=115,
     ),
-    tables.of_summary("Device idle (%)", "device_idle_frac", 100, "%.1f"),
-    tables.of_summary("Data wait (%)", "data_wait_frac", 100, "%.1f"),
+    tables.TableColumn(
+        "Idle (%)",
+        tables.IDLE_HELP,
+        lambda run, _: tables.in_percent(findings.verdict_of(run).stated_idle_frac),
+        "%g",
+        exact=True,
+        width=75,
+    ),
     tables.TableColumn(
         "Verdict",
         f"Whether loading held the device up: {CLASSES}; the lower end of the 95% interval decides.",
-        lambda run, _: findings.verdict_of(run).kind,
+        lambda run, _: in_a_word(findings.verdict_of(run)),
+        width=165,
     ),
+    tables.TableColumn(
+        "Name", "Of the run; History changes it.", lambda run, _: run.name, width=180
+    ),
+)
+"""The columns that are always shown, which fit a window of 1366 px."""
+MORE = "more"
+"""Whether the other columns are shown, in the URL."""
+OTHERS: tuple[tables.TableColumn, ...] = (
+    tables.of_summary("Device idle, any reason (%)", "device_idle_frac", 100, "%.1f"),
+    tables.of_summary("Data wait (%)", "data_wait_frac", 100, "%.1f"),
     tables.of_summary("Epoch (s)", "epoch_s"),
     tables.TableColumn(
         "Epoch is",
@@ -349,9 +398,6 @@ COLUMNS: tuple[tables.TableColumn, ...] = (
     tables.of_summary("Step, median (ms)", "step_ms_median"),
     tables.of_summary("Step, p95 (ms)", "step_ms_p95"),
     tables.of_summary("Steps", "n_steady_steps"),
-    tables.TableColumn(
-        "Name", "Of the run; History changes it.", lambda run, _: run.name, width=220
-    ),
     tables.of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
     tables.TableColumn(
         "Copied first (s)",
@@ -368,29 +414,36 @@ COLUMNS: tuple[tables.TableColumn, ...] = (
 )
 
 
-def draw_table(runs: Sequence[StoredRun], baseline: int | None, *, comparable: bool) -> None:
+def draw_table(
+    runs: Sequence[StoredRun], baseline: int | None, trusts: Sequence[guard.Trust]
+) -> None:
     """Draws a row for each run, and says which figures none of the runs has."""
     summaries = [run.summary or RunSummary() for run in runs]
-    gains = comparison.against(summaries, baseline, fair=comparable)
+    gains = comparison.against(summaries, baseline, trusts)
     rows = list(zip(runs, gains, strict=True))
-    with st.container(key="own-csv-compare"):  # the page has a CSV button with numbers in full
-        shown = tables.draw(COLUMNS, rows, key="compare-table")
-    missing = [c.name for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
-    absent = [name.partition(" (")[0] for name in missing]  # without the unit
+    drawn = st.container(key="own-csv-compare")  # the page has a CSV button with numbers in full
+    about = "Also epochs, steps, memory, what GPU counters say, and all idle time."
+    more = st.toggle("More columns", **widgets.kept(MORE), help=about)
+    columns = (*FIRST, *OTHERS) if more else FIRST
+    with drawn:
+        shown = tables.draw(columns, rows, key=f"compare-table-{more:d}")
     notes = ["Click a header to sort by its numbers."]
-    if len(runs) > 1 and comparable:
-        notes.append(
-            "These are single runs, one after the other: *Prove the gain* and Tournament run in "
-            "turns."
-        )
+    missing = [c.name for c in columns if c.name not in shown and not c.name.startswith(UNTOLD)]
+    absent = [name.partition(" (")[0] for name in missing]  # without the unit
     if absent:
         notes.append(f"Not available for these runs: {', '.join(absent)}.")
-    without_sm_activity: dict[str, list[int]] = {}
+    if more:
+        notes += _without_sm_activity(runs, summaries)
+    st.caption(" ".join(notes))
+
+
+def _without_sm_activity(runs: Sequence[StoredRun], summaries: Sequence[RunSummary]) -> list[str]:
+    """Returns for each reason why SM activity is not available the runs with that reason."""
+    without: dict[str, list[int]] = {}
     for run, summary in zip(runs, summaries, strict=True):
         if reason := sm_activity(summary, run.environment).why_not:
-            without_sm_activity.setdefault(reason, []).append(run.id)
-    for reason, numbers in without_sm_activity.items():
-        notes.append(
-            texts.escaped(f"SM activity of {texts.numbers_of(numbers)} is not available: {reason}.")
-        )
-    st.caption(" ".join(notes))
+            without.setdefault(reason, []).append(run.id)
+    return [
+        texts.escaped(f"SM activity of {texts.numbers_of(numbers)} is not available: {reason}.")
+        for reason, numbers in without.items()
+    ]

@@ -232,6 +232,20 @@ def device_time_of(run_id: int) -> DeviceTime:
 
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
+def mean_step_of(run_id: int) -> comparison.StepTime | None:
+    """Returns where a run's mean step goes, epoch starts included, with intervals; None where no
+    steady step has device times.
+    """
+    run = store().run(run_id)
+    steps = store().steps(run_id)
+    kept = steady.training(steps)
+    gaps = find_gaps(steps, run.phases).only(kept)
+    samples = float(steps["samples"][kept].mean()) if kept.any() else float("nan")
+    mean = comparison.step_time(gaps, samples)
+    return None if mean is None else comparison.with_intervals(mean, gaps)
+
+
+@st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
 def waits_of(run_id: int) -> comparison.Distribution:
     steps = store().steps(run_id, names=("epoch", "warmup", "data_wait_s"))
     return comparison.distribution(steps["data_wait_s"][steady.steady_state(steps)])

@@ -376,7 +376,7 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
         lambda r: "Open",
         # a click on a cell would do it, too, but so would the keyboard's arrows and the tab key
         column.ButtonColumn(
-            "", type="tertiary", help="Its verdict, charts and figures.", width=64, key=OPENED
+            "Open", type="tertiary", help="Its verdict, charts and figures.", width=64, key=OPENED
         ),
     ),
     "idle": (

@@ -33,33 +33,42 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
 ON_GPU = f"On the GPU: {len(gpu.GPU_CASES)} cases, once"
 Report = SelftestReport[Result] | SelftestReport[CaseOutcome]
 Column = tables.TableColumn
+
+
+def _outcome(result: Result) -> str:
+    """Returns whether a case was right, and of how many rounds where some were added."""
+    words = "✓ right" if result.ok else "✗ wrong"
+    return f"{words}, {result.rounds} rounds" if result.retries else words
+
+
+# as wide as a window of 1366 px has room for
 COLUMNS = (
     Column(
         "",
-        "Right if cause, size and idle share were all found correctly.",
-        lambda r: "✓ right" if r.ok else "✗ wrong",
+        "Right if cause, size and idle share were all found correctly. A case that is wrong the first time is run "
+        "again, and the median of all its rounds decides.",
+        _outcome,
+        width=140,
     ),
-    Column("slowed by", "What slows the job down, on purpose.", lambda r: r.what),
-    Column("verdict blames", "The cause that the verdict names.", lambda r: r.blamed),
+    Column("slowed by", "What slows the job down, on purpose.", lambda r: r.what, width=290),
+    Column("verdict blames", "The cause that the verdict names.", lambda r: r.blamed, width=150),
     Column(
         "reported (added)",
         "How much longer the device waited for each batch because of it, by the verdict, and by arithmetic.",
         lambda r: f"{seconds(r.reported_ms / 1e3)} ({seconds(r.expected_ms / 1e3)})",
+        width=150,
     ),
     Column(
         "error (allowed)",
         "Median over the rounds of reported minus added. Allowed: 10% or 0.3 ms a batch, whichever is more.",
         lambda r: f"{r.error_ms:+.2f} ms ({r.tolerance_ms:.2f})",
+        width=135,
     ),
     Column(
         "idle (true)",
         "The device's idle share as vitprof reports it, and by arithmetic.",
         lambda r: f"{percent(r.idle_frac)} ({percent(r.true_idle_frac)})",
-    ),
-    Column(
-        "rounds",
-        "Their median decides; a case that is wrong the first time is run again.",
-        lambda r: f"{r.rounds} ({r.retries} again)" if r.retries else f"{r.rounds}",
+        width=115,
     ),
 )
 GPU_COLUMNS = (

@@ -134,17 +134,21 @@ def _mib(row: StrategyRow, n_bytes: int) -> float | None:
     return n_bytes / tables.MIB if row.fits else None
 
 
-COLUMNS = (
-    tables.TableColumn("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True),
-    tables.TableColumn("What", "What it does.", lambda r: r.strategy.title),
+FIRST = (
+    tables.TableColumn("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True, width=115),
+    tables.TableColumn("What", "What it does.", lambda r: r.strategy.title, width=215),
     tables.TableColumn(
-        "Runs here", "Whether this machine can run it.", lambda r: ANSWERS[r.available.verdict]
+        "Runs here",
+        "Whether this machine can run it.",
+        lambda r: ANSWERS[r.available.verdict],
+        width=80,
     ),
     tables.TableColumn(
         "Reached (samples/s)",
         "The fastest run of it here, on the device that is named above. Only a tournament compares fairly.",
         lambda r: r.reached,
         bar=True,
+        width=155,
     ),
     tables.TableColumn(
         "Reference (samples/s)",
@@ -153,7 +157,17 @@ COLUMNS = (
         "for photos: docs/results.md. The bars of both columns have one scale.",
         lambda r: r.reference,
         bar=True,
+        width=155,
     ),
+    tables.TableColumn(
+        "Why not, or limit",
+        "Empty: nothing keeps it from running.",
+        lambda r: r.available.reason,
+        width=260,
+    ),
+)
+"""The columns that are always shown, which fit a window of 1366 px."""
+OTHERS = (
     tables.TableColumn(
         "Disk (MiB)",
         "For the prepared storage and copies, without the data set's own files.",
@@ -164,10 +178,9 @@ COLUMNS = (
         "For what is kept in memory as a whole, without workers and batches.",
         lambda r: _mib(r, r.needs.ram_bytes),
     ),
-    tables.TableColumn(
-        "Why not, or with what limit", "Empty: it can run as it is.", lambda r: r.available.reason
-    ),
 )
+MORE = "more"
+"""Whether the other columns are shown, in the URL."""
 
 # Okabe and Ito's colours, as in the charts; each runner is named in words too.
 STORED = "#7F8C99"
@@ -339,6 +352,13 @@ def page() -> None:
         ran = f" *Reached*: their fastest runs here, on {texts.escaped(on)}."
     can_load = f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}**"
     st.markdown(f"{can_load} on this machine.{ran}")
+    about = "Also what each takes on disk and in memory."
+    more = st.toggle("More columns", **widgets.kept(MORE), help=about)
+    columns = (*FIRST, *OTHERS) if more else FIRST
     tables.draw(
-        COLUMNS, [(row,) for row in all_rows], key="strategies-table", whole=True, placeholder="–"
+        columns,
+        [(row,) for row in all_rows],
+        key=f"strategies-table-{more:d}",
+        whole=True,
+        placeholder="–",
     )

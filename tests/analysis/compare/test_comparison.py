@@ -12,10 +12,12 @@ from tests.series import made_steps
 from vitprof.analysis.compare.comparison import (
     MAX_POINTS,
     against,
+    changes,
     distribution,
     on_one_axis,
     slowest,
     step_time,
+    with_intervals,
 )
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps
 from vitprof.recording.columns import RunSummary
@@ -28,7 +30,7 @@ def summary(speed: float, half: float) -> RunSummary:
 
 
 def test_ratios_are_to_the_baseline_in_the_order_given_also_where_speeds_are_not_known() -> None:
-    fast, base, slow = against([summary(300, 10), summary(100, 5), summary(50, 1)], 1, fair=True)
+    fast, base, slow = against([summary(300, 10), summary(100, 5), summary(50, 1)], 1, ["fair"] * 3)
     assert fast.speed_up == pytest.approx(3)
     # by Zou and Donner: narrower than from end to end, as both are seldom at their worst
     assert 290 / 105 < fast.low == pytest.approx(2.827, abs=1e-3)
@@ -36,7 +38,7 @@ def test_ratios_are_to_the_baseline_in_the_order_given_also_where_speeds_are_not
     assert (slow.speed_up, base.speed_up, base.low, base.high) == (pytest.approx(0.5), 1, 1, 1)
     assert [c.relation for c in (fast, base, slow)] == ["faster", "baseline", "slower"]
     found = against(
-        [None, summary(50, 1), RunSummary(samples_per_s=100.0), RunSummary()], 1, fair=True
+        [None, summary(50, 1), RunSummary(samples_per_s=100.0), RunSummary()], 1, ["fair"] * 4
     )
     assert [c.relation for c in found] == ["unknown", "baseline", "unknown", "unknown"]
     assert (found[2].speed_up, [math.isnan(c.speed_up) for c in found]) == (
@@ -44,10 +46,39 @@ def test_ratios_are_to_the_baseline_in_the_order_given_also_where_speeds_are_not
         [True, False, False, True],
     )
     assert math.isnan(found[2].low)
-    assert {c.relation for c in against([summary(5, 1), None], 1, fair=True)} == {"unknown"}
-    assert {c.relation for c in against([summary(5, 1)], None, fair=True)} == {"unknown"}
+    assert {c.relation for c in against([summary(5, 1), None], 1, ["fair"] * 2)} == {"unknown"}
+    assert {c.relation for c in against([summary(5, 1)], None, ["fair"])} == {"unknown"}
     assert slowest([None, summary(9, 1), summary(5, 1), summary(5, 2), RunSummary()]) == 2
     assert slowest([None, RunSummary()]) is slowest([]) is None
+
+
+def test_a_ratio_that_is_not_firm_is_given_and_one_of_unlike_runs_is_not() -> None:
+    every = [summary(100, 1), summary(330, 1), summary(330, 1), summary(330, 1)]
+    _, busy, hot, unlike = against(every, 0, ["fair", "disturbed", "other conditions", "unlike"])
+    for other in (busy, hot):
+        assert (other.relation, other.speed_up) == ("not firm", pytest.approx(3.3))
+        assert other.low < 3.3 < other.high
+    assert unlike.relation == "not comparable"
+    assert math.isnan(unlike.speed_up)
+
+
+def test_changes_are_of_the_parts_of_a_step_with_their_intervals() -> None:
+    """A step waited 5 ms for data, and 1 ms, with some noise; it computed for 5 ms in both."""
+    noise = np.resize([0.0, 2e-4, -2e-4, 1e-4, -1e-4], 40)
+    means = []
+    for wait_s in (0.005, 0.001):
+        steps = made_steps(list(wait_s + noise), 0.005, samples=128, host_s=0.0)
+        gaps = find_gaps(steps, [])
+        mean = step_time(gaps, 128.0)
+        assert mean is not None
+        means.append(with_intervals(mean, gaps))
+    by = {change.cause: change.by for change in changes(*means, "step")}
+    assert by["data_wait"].value == pytest.approx(-4, abs=0.05)
+    assert -4.5 < by["data_wait"].low < -4 < by["data_wait"].high < -3.5
+    assert by["compute"].value == pytest.approx(0, abs=1e-6), "also where it stays the same"
+    assert next(iter(by)) == "data_wait", "the largest first"
+    a_sample = {change.cause: change.by for change in changes(*means, "sample")}
+    assert a_sample["data_wait"].value == pytest.approx(-4000 / 128, abs=0.5)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +88,8 @@ def test_overlapping_intervals_are_undecided_and_within_5_percent_equal(
     half: float, speeds: Any, said: str
 ) -> None:
     """Also where the intervals lie apart: nobody would change a setting for it."""
-    _, *others = against([summary(speed, half) for speed in (100, *speeds)], 0, fair=True)
+    every = [summary(speed, half) for speed in (100, *speeds)]
+    _, *others = against(every, 0, ["fair"] * len(every))
     assert {other.relation for other in others} == {said}
 
 

@@ -3,18 +3,20 @@ shares on one axis."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from vitprof.analysis import faster
 from vitprof.analysis.arrays import Floats, Interval, known
+from vitprof.analysis.compare.guard import Trust
+from vitprof.analysis.intervals import ratio_interval
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.recording.columns import RunSummary
 
 Relation = Literal[
-    "baseline", "faster", "slower", "equal", "undecided", "unknown", "not comparable"
+    "baseline", "faster", "slower", "equal", "undecided", "unknown", "not firm", "not comparable"
 ]
 
 
@@ -30,8 +32,8 @@ class RunComparison:
     relation: Relation
     """What the ratio's interval says (`faster.relation`). equal: all of it is within 5% of 1.
     faster or slower: it is on one side of 1. undecided: neither, so the difference may be noise.
-    unknown: a speed or an interval is missing. not comparable: the runs are unlike, or were
-    disturbed."""
+    unknown: a speed or an interval is missing. not firm: the ratio may come from other programs or
+    conditions. not comparable: the runs are unlike, so there is no ratio."""
 
 
 UNKNOWN = RunComparison(math.nan, math.nan, math.nan, "unknown")
@@ -48,22 +50,25 @@ def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
 
 
 def against(
-    summaries: Sequence[RunSummary | None], baseline: int | None, *, fair: bool
+    summaries: Sequence[RunSummary | None], baseline: int | None, trusts: Sequence[Trust]
 ) -> list[RunComparison]:
     """Returns each run's throughput relative to the run at position `baseline`, in the order
     given.
 
-    `fair`: whether the runs can be compared (`guard.is_fair`); otherwise none has a ratio.
+    `trusts`: how far each run's ratio can be trusted (`guard.trust_of`); an unlike one has none.
     """
     base = summaries[baseline] if baseline is not None else None
     compared = []
-    for at, summary in enumerate(summaries):
+    for at, (summary, trust) in enumerate(zip(summaries, trusts, strict=True)):
         if at == baseline and summary and summary.samples_per_s > 0:
             compared.append(RunComparison(1.0, 1.0, 1.0, "baseline"))
-        elif fair:
-            compared.append(_compared(summary, base))
-        else:
+        elif trust == "unlike":
             compared.append(NOT_COMPARABLE)
+        else:
+            gain = _compared(summary, base)
+            if trust != "fair" and gain.relation != "unknown":
+                gain = replace(gain, relation="not firm")
+            compared.append(gain)
     return compared
 
 
@@ -86,6 +91,8 @@ class StepTime:
     seconds: Mapping[str, float]
     """Mean seconds of a step by "compute" (without launch bubbles where these are known),
     "launch_idle" and `IDLE_CAUSES`; they add up to the whole step."""
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """The same with their 95% intervals (`with_intervals`); empty where these were not asked for."""
 
     @property
     def whole_s(self) -> float:
@@ -115,6 +122,64 @@ def step_time(gaps: Gaps, samples: float) -> StepTime | None:
     parts = {"compute": gaps.busy_ns / 1e9 - bubbles, "launch_idle": bubbles}
     parts |= {cause: gaps.seconds(cause) for cause in IDLE_CAUSES}
     return StepTime(samples, {name: seconds / n for name, seconds in parts.items()})
+
+
+def with_intervals(time: StepTime, gaps: Gaps) -> StepTime:
+    """Returns the mean step with the intervals of its parts; `gaps` are those it was made of."""
+    launches_s = gaps.launches_s
+    compute_s = gaps.compute_ns / 1e9
+    parts = {cause: gaps.by_step(cause) for cause in IDLE_CAUSES}
+    if len(launches_s):
+        compute_s = compute_s - launches_s
+        parts["launch_idle"] = launches_s
+    parts["compute"] = compute_s
+    starts = gaps.by_step("epoch_boundary") > 0
+    one = np.ones(len(gaps.index))
+    found = {name: ratio_interval(each, one, starts) for name, each in parts.items()}
+    return replace(time, intervals=found)
+
+
+@dataclass(frozen=True)
+class Change:
+    """By how much a part of a step's time differs between two runs."""
+
+    cause: str
+    """compute, launch_idle or one of `IDLE_CAUSES`."""
+    by: Interval
+    """Milliseconds a step, or microseconds a sample, that it takes more than in the baseline, with
+    its 95% interval; below 0 it takes less."""
+
+
+SMALL_FRAC = 0.005
+"""Share of the baseline's step below which a change is not worth a bar."""
+
+
+def changes(base: StepTime, other: StepTime, unit: Literal["step", "sample"]) -> list[Change]:
+    """Returns what a step of `other` takes more or less time for than one of `base`, the largest
+    change first.
+
+    Compute is always among them: that it stays the same says as much as that it does not.
+    """
+    of_base = base.scaled(unit)
+    of_other = other.scaled(unit)
+    small = SMALL_FRAC * sum(of_base.values())
+    made = []
+    for cause in of_base:
+        value = of_other[cause] - of_base[cause]
+        if cause != "compute" and abs(value) < small:
+            continue
+        reach = math.hypot(_reach(base, cause, unit), _reach(other, cause, unit))
+        made.append(Change(cause, Interval(value, value - reach, value + reach)))
+    return sorted(made, key=lambda change: -abs(change.by.value))
+
+
+def _reach(time: StepTime, cause: str, unit: str) -> float:
+    """Returns how far the mean of a part may be off, in the unit; NaN where that is not known."""
+    found = time.intervals.get(cause)
+    if found is None:
+        return 0.0 if not time.seconds[cause] else math.nan
+    scale = 1e3 if unit == "step" else 1e6 / time.samples
+    return max(found.high - found.value, found.value - found.low) * scale
 
 
 def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[Floats, Floats]:

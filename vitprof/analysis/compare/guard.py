@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -118,12 +118,34 @@ def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
     return tuple(sorted(known, key=lambda caveat: caveat.level != "warning"))
 
 
-def is_fair(caveats: Sequence[Caveat]) -> bool:
-    """Returns whether runs with these caveats can be compared: what makes it unfair is at most what
-    may be under test.
-    """
-    unfair = {caveat.topic for caveat in caveats if caveat.level == "warning"}
-    return unfair <= set(UNDER_TEST)
+Trust = Literal["fair", "disturbed", "other conditions", "unlike"]
+"""How far a ratio of two runs' speeds can be trusted. fair: nothing is known against it. disturbed:
+other programs, or other runs, took CPU or the GPU meanwhile. other conditions: something else was
+not the same, such as the GPU's clock. unlike: they did other work or ran on another machine, so
+the ratio is no gain of one over the other."""
+UNLIKE = frozenset({"data", "model", "device", "machine"})
+"""Topics of warnings that make a ratio meaningless."""
+DISTURBED = frozenset({"sharing", "gpu-processes"})
+"""Topics of warnings about what else ran."""
+
+
+def trust_of(runs: Sequence[RunFacts]) -> Trust:
+    """Returns how far a ratio of these runs' speeds can be trusted, the worst that is known."""
+    caveats = comparability(runs)
+    topics = {c.topic for c in caveats if c.level == "warning"} - {*UNDER_TEST}
+    if topics & UNLIKE:
+        return "unlike"
+    others = [run.others_cores for run in runs if math.isfinite(run.others_cores)]
+    if topics & DISTURBED or max(others, default=0.0) >= OTHERS_CORES:
+        return "disturbed"
+    return "other conditions" if topics else "fair"
+
+
+def trusts_of(runs: Sequence[RunFacts], baseline: int | None) -> list[Trust]:
+    """Returns how far the ratio of each run to the one at position `baseline` can be trusted."""
+    if baseline is None:
+        return ["fair"] * len(runs)
+    return [trust_of([runs[baseline], run]) for run in runs]
 
 
 def _far_apart(

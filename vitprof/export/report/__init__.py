@@ -19,12 +19,14 @@ import plotly.graph_objects as go
 from vitprof import formats
 from vitprof.analysis.arrays import Series, known, mean
 from vitprof.analysis.compare import comparison, guard
+from vitprof.analysis.compare.differences import RunFacts
 from vitprof.analysis.timing import loading, timeline
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
 from vitprof.analysis.timing.steady import steady_state, training
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict import headroom as free_data
 from vitprof.analysis.verdict.answer import Proof, answer_of
+from vitprof.analysis.verdict.rendering import in_a_word
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.charts import live, style
 from vitprof.charts.breakdown import device_time, loading_bar, waterfall
@@ -86,7 +88,7 @@ def html_report(
     caveats = guard.comparability(facts)
     overview = None
     if len(runs) > 1:
-        overview = _comparison(contents, fair=guard.is_fair(caveats))
+        overview = _comparison(contents, facts)
     differences = [caveat.sentence for caveat in caveats]
     return whole_page(contents, overview, differences, now or dt.datetime.now(dt.UTC))
 
@@ -278,16 +280,18 @@ def _headline(run: StoredRun) -> Table:
     return Table("Figures", ("figure", "value", "meaning"), tables.figures_in_words(run), note)
 
 
-def _comparison(contents: Sequence[Contents], *, fair: bool) -> Table:
-    """Returns the table that compares runs, with one row for each; without speed-ups where the runs
-    are unlike or were disturbed.
+def _comparison(contents: Sequence[Contents], facts: Sequence[RunFacts]) -> Table:
+    """Returns the table that compares runs, with one row for each; a run that is unlike the slowest
+    one has no speed-up.
     """
     rows: list[tuple[str, ...]] = []
     summaries = [c.run.summary for c in contents]
-    gains = comparison.against(summaries, comparison.slowest(summaries), fair=fair)
+    slowest = comparison.slowest(summaries)
+    trusts = guard.trusts_of(facts, slowest)
+    gains = comparison.against(summaries, slowest, trusts)
     for one, gain in zip(contents, gains, strict=True):
         s = one.run.summary or RunSummary()
-        kind: str = one.verdict.kind if one.verdict else one.run.status
+        kind = in_a_word(one.verdict) if one.verdict else one.run.status
         if one.run.simulated:
             kind += ", simulated"
         speed = formats.number(s.samples_per_s)
@@ -299,7 +303,7 @@ def _comparison(contents: Sequence[Contents], *, fair: bool) -> Table:
             speed_up = gain.relation
         elif math.isfinite(gain.speed_up):
             speed_up = f"{gain.speed_up:.2f}x"
-            if gain.relation in ("equal", "undecided"):
+            if gain.relation in ("equal", "undecided", "not firm"):
                 speed_up += f", {gain.relation}"
         epoch = formats.seconds(s.epoch_s)
         if not s.n_epochs_measured:

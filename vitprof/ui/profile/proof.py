@@ -85,21 +85,6 @@ def is_refuted(proof: tournaments.StoredTournament) -> bool:
     return answers.relation_of(advised, board) in GAINLESS
 
 
-def draw_known(*configs: RunConfig) -> None:
-    """Draws what the newest tournament of these jobs, which ran alternately, has shown."""
-    spec = spec_of(*configs)
-    if spec is None:
-        return
-    jobs = set(spec.jobs)
-    for tournament in tournaments.list_tournaments(resources.store()):  # the newest first
-        if tournament.status == "done" and set(tournament.spec.jobs) == jobs:
-            st.caption(
-                "These settings, run alternately, which compares better than two single runs:"
-            )
-            draw_result(tournament, 0)
-            return
-
-
 def draw_result(proof: tournaments.StoredTournament, number: int) -> None:
     """Draws what a proof has shown; it redraws itself while the proof runs."""
     refresh_s = state.REFRESH_S if proof.held else None

@@ -1,0 +1,145 @@
+"""What tournaments have shown of two runs' settings: the best evidence of which is faster."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from vitprof.analysis import faster
+from vitprof.analysis.arrays import Interval
+from vitprof.analysis.thresholds import OTHERS_CORES
+from vitprof.analysis.tournament.leaderboard import LeaderboardRow, leaderboard
+from vitprof.analysis.tournament.recommend import least_others
+from vitprof.config import BUDGETS, RunConfig
+from vitprof.errors import ConfigError, StoreError
+from vitprof.experiments.tournament.planning import plan
+from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
+from vitprof.store import StoredRun
+from vitprof.store.stored_run import read_role
+from vitprof.store.tournaments import StoredTournament
+
+FREE = (*BUDGETS, "least_steps", "evaluate", "name", "seed", "share_machine", "isolation")
+"""Settings that do not make another job of it: how long it runs, and how it is kept."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Two settings that a tournament ran alternately."""
+
+    tournament_id: int
+    ratio: Interval
+    """The second one's speed over the first one's, with its 95% interval, which is known."""
+    n_rounds: int
+    """Rounds that count."""
+    others_cores: float
+    """CPU cores that other programs took at least in each run of one of them; NaN if not known."""
+
+    @property
+    def basis(self) -> Literal["alternating, quiet", "alternating, busy", "alternating"]:
+        """Returns what the machine was like, as `analysis.compare.answer.Basis` has it."""
+        if not math.isfinite(self.others_cores):
+            return "alternating"
+        busy = self.others_cores >= OTHERS_CORES
+        return "alternating, busy" if busy else "alternating, quiet"
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, int]:
+        """Returns how good it is as evidence: more is better."""
+        quiet = self.basis == "alternating, quiet"
+        decided = faster.relation(self.ratio) != "undecided"
+        return quiet, decided, self.n_rounds, self.tournament_id
+
+
+def best_proof(
+    every: Iterable[StoredTournament],
+    view_of: Callable[[int], TournamentView],
+    base: StoredRun,
+    other: StoredRun,
+) -> Proof | None:
+    """Returns the best evidence of tournaments that ran both runs' settings alternately on their
+    machine; None without any.
+
+    A quiet machine beats a busy one, then a decided comparison one that is not, then more rounds,
+    then the newest. Only jobs of the very same settings count, but for `FREE`.
+    """
+    proofs = []
+    for tournament in every:
+        keys = _keys(tournament, base, other)
+        if keys is None or tournament.held:  # one that runs may still change its mind
+            continue
+        # a part of it may be of another version, or just being deleted
+        with contextlib.suppress(StoreError, ConfigError):
+            proof = _proof(view_of(tournament.id).state(), *keys, _hosts(base, other))
+            if proof is not None:
+                proofs.append(proof)
+    return max(proofs, key=lambda proof: proof.rank, default=None)
+
+
+def _keys(
+    tournament: StoredTournament, base: StoredRun, other: StoredRun
+) -> tuple[str, str] | None:
+    """Returns the keys of the trials with two runs' settings; None where it has not both."""
+    key_of_base = _key(tournament, base)
+    key_of_other = _key(tournament, other)
+    if not key_of_base or not key_of_other or key_of_base == key_of_other:
+        return None
+    return key_of_base, key_of_other
+
+
+def _key(tournament: StoredTournament, run: StoredRun) -> str:
+    """Returns the key of the trial with a run's settings; "" where there is none."""
+    if run.group_key == tournament.group_key:
+        key, _ = read_role(run.role)
+        return key
+    spec = tournament.spec
+    # a script is known by its command, of which runs store no whole; and a plan takes time
+    unlike = spec.script is not None or run.config.strategy not in spec.strategies
+    if unlike or spec.base.dataset != run.config.dataset:
+        return ""
+    with contextlib.suppress(ConfigError):
+        for trial in plan(spec):
+            if is_same_job(trial.config, run.config):
+                return trial.key
+    return ""
+
+
+def is_same_job(one: RunConfig, other: RunConfig) -> bool:
+    """Returns whether two resolved configs are the same job, but for `FREE`."""
+    names = [f.name for f in dataclasses.fields(RunConfig) if f.name not in FREE]
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def _hosts(*runs: StoredRun) -> set[str]:
+    return {host for run in runs if (host := run.environment.get("hostname"))}
+
+
+def _proof(now: TournamentState, base: str, other: str, hosts: set[str]) -> Proof | None:
+    """Returns what a tournament has shown of two of its trials; None where that is not known, or it
+    ran on another machine than `hosts`.
+    """
+    board = leaderboard(now.entries, baseline=base, n_train=now.n_train)
+    rows = [board.row(base), board.row(other)]
+    known = [row for row in rows if row is not None]
+    if len(known) < 2:
+        return None
+    nodes = {outcome.node for row in known for outcome in row.entry.outcomes if outcome.node}
+    if hosts and nodes - hosts:
+        return None
+    found = known[1]
+    ratio = Interval(found.speed_up, found.speed_up_low, found.speed_up_high)
+    if not all(map(math.isfinite, ratio)):
+        return None
+    n_rounds = min(row.n_runs for row in known)
+    return Proof(now.tournament.id, ratio, n_rounds, _others_cores(*known))
+
+
+def _others_cores(*rows: LeaderboardRow) -> float:
+    """Returns the most cores that other programs took at least in each run of one of the settings;
+    NaN where that is not known of both and no one of them was surely disturbed.
+    """
+    cores = [least_others(row) for row in rows]
+    most = max((each for each in cores if math.isfinite(each)), default=math.nan)
+    known_of_both = all(map(math.isfinite, cores))
+    return most if known_of_both or most >= OTHERS_CORES else math.nan
