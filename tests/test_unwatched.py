@@ -19,7 +19,7 @@ def without_packages(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_script_starts_whatever_is_missing() -> None:
     """Its exit status, its output and the signal that ends it are its own."""
     for ends, status in (("exit 3", 3), ("kill -TERM $$", -15), ("kill -PIPE $$", -13)):
-        ended = without_packages("watch", "--steps", "20", "--", "sh", "-c", f"echo ran; {ends}")
+        ended = without_packages("watch", "--steps", "30", "--", "sh", "-c", f"echo ran; {ends}")
         assert (ended.returncode, ended.stdout) == (status, "ran\n")
         assert ended.stderr.startswith("vitprof: not watching: the package ")
         assert (" is not installed: " in ended.stderr, ended.stderr.count("\n")) == (True, 1)

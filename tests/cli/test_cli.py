@@ -209,6 +209,7 @@ SCRIPT = "-- python -c pass"
             "--json /no/such/folder/run.json: there is no directory",
         ),
         (f"watch --headroom --causal {SCRIPT}", "--headroom and --causal: "),
+        (f"watch --steps 24 {SCRIPT}", "--steps 24: give 25 or more: the first 5 are its warm-up"),
     ],
 )
 def test_what_cannot_be_understood_is_one_line_and_begins_nothing(

@@ -212,7 +212,7 @@ def test_a_command_that_trains_nothing(
 ) -> None:
     """It is said why, with what to type; the run is no failed one."""
     monkeypatch.chdir(tmp_path)
-    status, _, err = call("watch", "--steps", "5", "--", sys.executable, *python)
+    status, _, err = call("watch", "--steps", "25", "--", sys.executable, *python)
     err = " ".join(err.split())
     assert status == 0
     assert "no training was seen: " in err

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitprof import errors, formats
+from vitprof.analysis import thresholds
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import loading, summary
 from vitprof.analysis.timing.compute_parts import divided_compute_of, divided_in_words
@@ -43,6 +44,7 @@ from vitprof.program import program, why_not_started
 from vitprof.recording.columns import RunSummary
 from vitprof.store import MissingError, RunStore, StoredRun, chunks
 from vitprof.store.new_run import NewRun
+from vitprof.watch.core.columns import WARMUP_STEPS
 
 if TYPE_CHECKING:
     from vitprof.jobs.supervisor import JobRecorder
@@ -98,6 +100,7 @@ def watch(
     """Watch your own training script. The script, its output and its exit status stay the same."""
     if headroom and causal:
         terminal.complain(BOTH, terminal.EXIT_BAD_VALUE)
+    _check_steps(steps)
     name = terminal.name_to_keep(name)
     terminal.check_output(json_file, "json")
     terminal.check_output(events, "events")
@@ -155,6 +158,17 @@ def watch(
         with contextlib.suppress(Exception):
             cleared.result(CLEARED_WITHIN_S)
     raise SystemExit(_status(runner.returncode or 0))
+
+
+def _check_steps(steps: int | None) -> None:
+    """Refuses a number of steps that can end in no verdict, before the script runs for it."""
+    least = WARMUP_STEPS + thresholds.MIN_STEPS
+    if steps is None or steps >= least:
+        return
+    why = (
+        f"the first {WARMUP_STEPS} are its warm-up, and a verdict needs {thresholds.MIN_STEPS} more"
+    )
+    terminal.complain(f"--steps {steps}: give {least} or more: {why}", terminal.EXIT_BAD_VALUE)
 
 
 def _say(line: str) -> None:
