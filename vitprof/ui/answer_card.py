@@ -45,13 +45,18 @@ def draw_answer(
     facts.html(_facts(answer, starved_of))
     with fix.container(key="answer-fix", gap="xsmall"):
         words = answers.fix_in_words(answer) or no_fix
-        st.html(_cell("Fix?", words, "", kind="fix"))
+        st.html(_cell("Fix?", _begun(words), "", kind="fix"))
         if draw_buttons is not None and answer.fix is not None:
             with st.container(horizontal=True, gap="xsmall", key="answer-buttons"):
                 draw_buttons()
     for more in (answer.details, answer.remark):
         if more:
             st.caption(texts.escaped(more))
+
+
+def _begun(words: str) -> str:
+    """Returns words with a capital letter, except where they are code: "num_workers=2"."""
+    return words if "=" in words else words[0].upper() + words[1:]
 
 
 def _facts(answer: Answer, starved_of: str) -> str:

@@ -358,7 +358,7 @@ def other_programs(verdict: Verdict) -> str:
     if others.slow_training_too:
         return "That holds while other programs run: they slow loading and training alike."
     without = number(1 / (1 - others.idle_frac_without))
-    return f"Without the other programs it may be only {without}x: they make data look slower."
+    return f"Without the other programs free data may gain only {without}x: they make data look slower."
 
 
 def most_gain_frac(verdict: Verdict) -> float:
