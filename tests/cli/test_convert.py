@@ -68,7 +68,7 @@ def test_a_plan_runs_the_script_on_each_form_and_all_samples_are_stored_in_one(
     assert "40 of 40 samples, stored before RandomResizedCrop" in err
     rows = {
         name: next(line for line in out.splitlines() if name in line)
-        for name in ("as it is", "lmdb")
+        for name in ("unchanged", "lmdb")
     }
     assert "lmdb (image files)" in rows["lmdb"]
     assert rows["lmdb"].count("the same") == 2  # pixels and losses

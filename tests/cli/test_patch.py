@@ -58,7 +58,7 @@ def lines(err: str) -> list[str]:
     """The lines on standard error, behind the tournament's answer."""
     answer, *others = err.splitlines()
     assert answer.startswith("vitprof: Use 4 workers: ")
-    assert "times that of the script as it is" in answer
+    assert "times that of the unchanged script" in answer
     return others
 
 
@@ -164,8 +164,8 @@ def test_an_answer_that_changes_nothing_has_no_patch(
 ) -> None:
     made = own_script(work, SOURCE.encode(), "batch_size", "workers=4")
     answers = {
-        "Keep the script as it is, the baseline": {UNCHANGED: 0.0001, FOUR: 0.02},
-        "Too early: only the script as it is has run": {UNCHANGED: 0.02},
+        "Keep the unchanged script, the baseline": {UNCHANGED: 0.0001, FOUR: 0.02},
+        "Too early: only the unchanged script has run": {UNCHANGED: 0.02},
     }
     for number, (answer, waits) in enumerate(answers.items(), 1):
         add_script_tournament(mine, made, waits)

@@ -240,7 +240,7 @@ def test_in_words_and_as_code() -> None:
     *_, none, one_, four = [
         s.key for s in settings_of(script("workers=0,1,4", "pin_memory=on", loader=WITH_WORKERS))
     ]
-    assert own_key_in_words(UNCHANGED) == "the script as it is"
+    assert own_key_in_words(UNCHANGED) == "the unchanged script"
     words = [own_key_in_words(key) for key in (none, one_, four)]
     assert words == ["0 workers, pinned", "1 worker, pinned", "4 workers, pinned"]
     last = one(made).key

@@ -340,7 +340,7 @@ def test_a_decoder_that_decodes_nothing_is_no_setting(run: Run) -> None:
         ended = run(*words, decoder=by_opencv(), place="there")
         assert ended.status == "failed"
         assert ended.error == (
-            "decoder=opencv decoded nothing, so this is the script as it is: it opened no JPEG file with Pillow "
+            "decoder=opencv decoded nothing, so this is the unchanged script: it opened no JPEG file with Pillow "
             "while it was watched (torchvision.io and cv2 are left as they are)"
         )
 

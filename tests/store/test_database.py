@@ -78,7 +78,7 @@ def test_an_older_store_in_the_home_is_named_once(
     old = vitprof_home / "runs.sqlite"
     before = stamped(old, "vitprof_store", "version", 6)
     for expected in (
-        f"vitprof: {old} is of an earlier version and is left as it is; new runs are stored in",
+        f"vitprof: {old} is of an earlier version and is left unchanged; new runs are stored in",
         "",
     ):
         with closing(RunStore()) as store:

@@ -181,8 +181,8 @@ def test_stages_run_where_they_say() -> None:
         ("idx dataloader blocking", 0, "training loop"),
         ("idx dataloader blocking", 1, "1 worker process"),
         ("files dataloader pinned", 4, "4 worker processes"),
-        ("files threads pinned", 3, "3 threads beside the loop"),
-        ("memmap ahead pinned", None, "1 thread beside the loop"),
+        ("files threads pinned", 3, "3 threads next to the loop"),
+        ("memmap ahead pinned", None, "1 thread next to the loop"),
         ("files generator blocking", None, "training loop"),
         ("memory batches resident", None, "device"),
     ):

@@ -332,7 +332,7 @@ def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(
     at = shown(add_own_tournament(store))
     text = said(at)
     assert "Use 4 workers: " in text
-    assert "times that of the script as it is" in text
+    assert "times that of the unchanged script" in text
     assert "runs python train.py in /work and trains for" in text
     codes = [code.value for code in at.get("code")]
     assert codes == [
@@ -340,7 +340,7 @@ def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(
         "DataLoader(..., num_workers=4)",
     ]
     frame = at.dataframe[0].value
-    assert list(frame["Setting"]) == ["4 workers", "2 workers", "the script as it is"]
+    assert list(frame["Setting"]) == ["4 workers", "2 workers", "the unchanged script"]
     labels = {button.label for button in at.button}
     assert not labels & {"Run 3 more rounds", "Resume", "Use these settings", "Start tournament"}, (
         "it starts nothing"

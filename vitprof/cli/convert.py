@@ -230,7 +230,7 @@ def _show(
         if code is not None:
             write_text(code, form_script(form, made.forms[form].cut))
     elif best.key == UNCHANGED:
-        terminal.show("No form is worth its conversion here: keep the data as they are.")
+        terminal.show("No form is worth its conversion here: keep the data unchanged.")
 
 
 def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | None) -> list[str]:
@@ -241,7 +241,7 @@ def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | No
         runs += f" x {round(row.n_steps / row.n_runs)} steps"
     rank = str(row.rank)
     if not form:
-        return [rank, "as it is", speed, "", formats.size(made.file_bytes), "", "", "", "", runs]
+        return [rank, "unchanged", speed, "", formats.size(made.file_bytes), "", "", "", "", runs]
     stored = made.forms[form]
     gain = f"{formats.number(row.speed_up)}x ({_span(row.speed_up_low, row.speed_up_high)})"
     took, low, high = (formats.seconds(each) for each in made.convert_s(stored))

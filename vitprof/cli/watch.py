@@ -71,7 +71,7 @@ CAUSAL_HELP = "measure what a faster stage would give: everything else pauses no
 EVENTS_HELP = (
     "keep the times of what was seen in this file, for a bug report: no data, no names of files"
 )
-BOTH = "--headroom and --causal: steps are either on kept batches or beside pauses; choose one"
+BOTH = "--headroom and --causal: each needs the steps for itself; choose one"
 MARKDOWN_HELP = "print the answer as Markdown, to paste into an issue, instead of the summary"
 LOG_HELP = "write live figures and the verdict into the script's own active run of this tracker: mlflow or wandb"
 

@@ -154,7 +154,7 @@ class RunConfig:
     )
     page_cache: str = described(
         "as-is",
-        "the system's cache of the storage's files at the start: left as it is, warmed, or dropped",
+        "the system's cache of the storage's files at the start: left unchanged, warmed, or dropped",
     )
     cudnn_benchmark: bool = described(
         False, "let cuDNN try its algorithms and keep the fastest (CUDA only)"

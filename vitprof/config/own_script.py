@@ -107,7 +107,7 @@ def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
 
 UNCHANGED = f"{OWN_SCRIPT}/unchanged"
 """Key of the trial of the unchanged script: the first one, with which the others are compared."""
-AS_IT_IS = "the script as it is"
+UNCHANGED_IN_WORDS = "the unchanged script"
 KEEP_SAMPLES = "keep the Dataset's samples in memory after their first reading"
 PACK = (
     "pack each batch into one tensor for each dtype, in collate_fn (docs/own-script-tournament.md)"
@@ -158,7 +158,7 @@ def is_out_of_order(key: str) -> bool:
 def own_key_in_words(key: str) -> str:
     """Returns "own-script/workers=4/pin_memory=on" as "4 workers, pinned"; any other text unchanged."""
     if key == UNCHANGED:
-        return AS_IT_IS
+        return UNCHANGED_IN_WORDS
     words = []
     for part in key.split("/")[1:]:
         name, separator, value = part.partition("=")

@@ -114,7 +114,7 @@ class TournamentSpec:
         for kind in PARTS:
             part = getattr(self.base, kind)
             if part is not None:
-                why = "a tournament runs strategies as they are; leave it out"
+                why = "a tournament runs strategies unchanged; leave it out"
                 raise ConfigError(kind, part, why)
 
     def _check_list(self, name: str, values: Any) -> None:
@@ -164,7 +164,7 @@ class TournamentSpec:
         if self.of_run is not None:
             return f"proof for run {self.of_run}"
         if self.jobs:
-            return f"{len(self.jobs)} jobs in turns"
+            return f"{len(self.jobs)} jobs, alternately"
         parts = [
             _counted(len(self.strategies), "strategy", "strategies"),
             _counted(len(self.batch_sizes), "batch size", "batch sizes"),

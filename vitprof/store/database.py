@@ -469,7 +469,8 @@ class Database:
         if self.file is not None and self.file.name == STORE_FILE:
             old = self.file.with_name(OLD_STORE_FILE)
             if old.is_file():
-                self.notice = f"{old} is of an earlier version and is left as it is; new runs are stored in {self.file}"
+                earlier = f"{old} is of an earlier version and is left unchanged"
+                self.notice = f"{earlier}; new runs are stored in {self.file}"
 
     def why_not_changed(self) -> str:
         """Returns why no run can be made or changed here; "" where one can."""

@@ -199,9 +199,7 @@ def edit_one(ticked: list[RunRow]) -> None:
 def edit_many(ticked: list[RunRow]) -> None:
     """Draws the dialog to edit the tags of several runs at once."""
     shared = set.intersection(*(set(row.tags) for row in ticked))
-    st.caption(
-        f"{formats.count(len(ticked), 'run')}. Tags that only some of them have stay as they are."
-    )
+    st.caption(f"{formats.count(len(ticked), 'run')}. Tags that only some of them have are kept.")
     tags = set(_tags_field(sorted(shared), "history-tags-many"))
     if st.button(
         "Save",

@@ -251,9 +251,9 @@ def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
         return f"{workers} worker process{'es' if workers > 1 else ''}", CONCURRENT
     if parts.loader == "threads":
         threads = workers or 1
-        return f"{threads} thread{'s' if threads > 1 else ''} beside the loop", CONCURRENT
+        return f"{threads} thread{'s' if threads > 1 else ''} next to the loop", CONCURRENT
     if parts.loader == "ahead":
-        return "1 thread beside the loop", CONCURRENT
+        return "1 thread next to the loop", CONCURRENT
     if parts.loader == "dali":
         return "DALI: CPU threads or GPU", CONCURRENT
     return LOOP, IN_THE_LOOP

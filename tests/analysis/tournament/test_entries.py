@@ -34,7 +34,7 @@ LOST = Losses(np.arange(10.0), np.full(10, np.nan))
         ([run(), run()], [run((4, 1.0)), run((4, 1.0))], LossEffect("changes", 4)),
         ([run(), run()], [run((4, 1.0)), run((4, 1.0), (6, 0.1))], LossEffect("changes", 4, 6)),
         ([run()], [run((4, 1.0))], LossEffect("not yet", 4)),
-        # the script as it is gives other losses each time
+        # the unchanged script gives other losses each time
         ([run(), run((3, 0.1))], [run((2, 0.2))], LossEffect("differs by itself", 3)),
         (
             [run(), run((3, 0.1))],

@@ -1,4 +1,4 @@
-"""Settings that give another number of samples an epoch than the script as it is."""
+"""Settings that give another number of samples an epoch than the unchanged script."""
 
 import numpy as np
 import pytest

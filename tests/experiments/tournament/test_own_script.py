@@ -145,13 +145,13 @@ def test_a_setting_that_changes_the_samples_of_an_epoch_is_never_recommended(
     as_it_is, two = view.state().entries
     assert (as_it_is.status, two.status) == ("done", "failed")
     assert two.reason == (
-        "an epoch has 160 samples with it, and 80 with the script as it is: it changes what is trained on"
+        "an epoch has 160 samples with it, and 80 with the unchanged script: it changes what is trained on"
     )
     found = recommend(view.board())
     assert found is not None
     assert found.key is None
     assert (
-        "the script as it is is all that can be used: 2 workers is out: an epoch has"
+        "the unchanged script is all that can be used: 2 workers is out: an epoch has"
         in found.sentence
     )
 
@@ -165,7 +165,7 @@ def test_a_first_trial_that_fails_ends_it_and_can_be_run_again(
     found = ran(manager, number)
     assert found.status == "stopped"
     assert found.note.startswith(
-        "the first trial, the script as it is, did not end as it should: cannot start "
+        "the first trial, the unchanged script, did not end as it should: cannot start "
     )
     (tmp_path / "away").rename(folder)
     assert ran(manager, number).status == "paused"
@@ -200,5 +200,5 @@ def test_a_trial_that_makes_no_step_is_ended_by_the_time_limit(
     monkeypatch.setattr(tournament_trials, "_since_prepared_s", lambda run: 11.0)
     found = ran(manager, number)
     why = "no training step within the time limit of 10 s"
-    assert found.note == f"the first trial, the script as it is, did not end as it should: {why}"
+    assert found.note == f"the first trial, the unchanged script, did not end as it should: {why}"
     assert found.status == "stopped"

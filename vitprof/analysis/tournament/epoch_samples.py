@@ -50,7 +50,7 @@ def why_other_samples(
         return ""
     least = min(known) - slack
     most = max(known) + slack
-    usual = f"{known[0]:,.0f} with the script as it is: it changes what is trained on"
+    usual = f"{known[0]:,.0f} with the unchanged script: it changes what is trained on"
     for run in of_setting:
         for samples in run.ended:
             if not least <= samples <= most:

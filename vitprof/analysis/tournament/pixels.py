@@ -77,7 +77,7 @@ def why_unused(name: str, files: DecodedFiles) -> str:
     """Returns why a trial of the decoder `name` was the script as it is; "" where it was not."""
     if files.decoded:
         return ""
-    unused = f"decoder={name} decoded nothing, so this is the script as it is"
+    unused = f"decoder={name} decoded nothing, so this is the unchanged script"
     if files.stayed:
         stayed = formats.count(files.stayed, "JPEG file")
         return f"{unused}: at least {stayed} stayed with Pillow, the first because {files.why}"

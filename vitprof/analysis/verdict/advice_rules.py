@@ -284,7 +284,7 @@ def _preparing(s: Situation) -> Iterator[Advice]:
     elif s.form == "samples" and s.jpeg:
         reason = "simplejpeg outside Python's lock, straight into the batch: on each core about twice as fast as PIL."
         yield _choose("strategy", "threads", reason)
-    yield from _more_workers(s, "Loading runs beside training, on free cores.")
+    yield from _more_workers(s, "Loading then runs at the same time as training, on free cores.")
     yield from _preprocessed(
         s, "Decoding and resizing are done once; random crops move to the device."
     )

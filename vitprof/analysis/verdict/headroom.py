@@ -273,7 +273,7 @@ def own_headroom_sentence(found: OwnHeadroom) -> str:
         reason = (
             f": {found.refused}"
             if found.refused
-            else f", of which {MIN_BLOCKS} are needed; train for longer"
+            else f", and {MIN_BLOCKS} are needed; train for longer"
         )
         return f"Headroom is undecided: {found.n_pairs} pairs of blocks were measured{reason}."
     measured = f"95%: {found.speed_up.low:.2f}x to {found.speed_up.high:.2f}x, {found.n_pairs} pairs of blocks"

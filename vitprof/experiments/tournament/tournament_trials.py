@@ -440,7 +440,7 @@ class TournamentTrials:
             run = self._store.run(newest_runs(self._store, self._id)[first.key][number].id)
             if run.status != "done":
                 error = self._hung or run.error or "it was stopped"
-                first_trial = "the first trial, the script as it is,"
+                first_trial = "the first trial, the unchanged script,"
                 self._end = "stopped", f"{first_trial} did not end as it should: {error}"
                 return
             planning.learn(self._store, self._id, run.id, changes)

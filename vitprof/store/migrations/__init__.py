@@ -62,4 +62,4 @@ def why_not_opened(url: str, stored_version: str | None, version: int) -> str:
     todo = "move it away, or set VITPROF_DB to another database"
     if is_older(stored_version, version):
         todo = "open it once where it can be written to"
-    return f"{written} and is left as it is; {todo}"
+    return f"{written} and is left unchanged; {todo}"

@@ -78,7 +78,7 @@ def _draw_section(run: StoredRun, live: list[StoredRun]) -> None:
         if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):
             _start_once(run)
         st.caption(
-            f"{total} short runs, {headroom_runs.REPEATS} of each kind in turns: about {takes}.",
+            f"{total} short runs, {headroom_runs.REPEATS} of each kind, alternately: about {takes}.",
             width="stretch",
         )
 

@@ -86,9 +86,7 @@ def _draw_demonstration() -> None:
     if resources.gpu_is_usable():
         demonstrated = STARVED_GPU
         device = "your GPU"
-    about = (
-        "Runs for 8 seconds. Then it runs against the first advice, in turns, to prove the gain."
-    )
+    about = "Runs for 8 seconds. Then it runs alternately with the first advice, to prove the gain."
     do = partial(proof.demonstrate, demonstrated)
     with st.container(horizontal=True, vertical_alignment="center"):
         texts.act_button(

@@ -35,7 +35,7 @@ PREFETCH_FACTORS = (2, 4, 8)
 TYPED_HELP = (
     "Type other numbers, or a range (0..8, 0..16:4, 1..64:x2), and press Enter to add them."
 )
-PAGE_CACHES = {"as-is": "as it is", "warm": "warm", "cold": "cold"}
+PAGE_CACHES = {"as-is": "unchanged", "warm": "warm", "cold": "cold"}
 BUDGETS_AT_FIRST: dict[str, float] = {"seconds": 5.0, "steps": 100, "epochs": 1}
 """How long a run is unless chosen: a session's first tournament then takes about a minute."""
 DEVICE = "tournament-device"
@@ -122,7 +122,7 @@ def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[s
         default="as-is",
         format_func=PAGE_CACHES.__getitem__,
         **kept(f"{TRIAL}page_caches"),
-        help="The system's cache of the data's files before each run: as it is, read in (warm), or dropped (cold: "
+        help="The system's cache of the data's files before each run: unchanged, read in (warm), or dropped (cold: "
         "the first pass reads from the disk). Cold and warm are different experiments.",
     )
     return {
@@ -340,7 +340,7 @@ def what_is_taken() -> str:
         text = f"From the settings of Profile: {', '.join(changed)}."
     ignored = [label(name) for name in (*PARTS, "replay") if values[name] is not None]
     if ignored:
-        text += f" Not taken from there: {', '.join(ignored)}, as a tournament runs strategies as they are."
+        text += f" Not taken from there: {', '.join(ignored)}, as a tournament runs strategies unchanged."
     return text
 
 
