@@ -232,6 +232,8 @@ def test_a_batch_that_is_made_waits_for_the_lock_of_the_worker_that_sends_it() -
     assert cause_of(batch(looks, made_meanwhile=False)).cause is Cause.PYTHON_LOCK
     looks = seen(RUNNING, used=0.97, stack=None, unanswered=True)
     assert cause_of(batch(looks, made_meanwhile=False)).cause is Cause.CPU_ALONE
+    beside_others = seen(RUNNING, used=0.5, queued=0.5, stack=None, unanswered=True)
+    assert cause_of(batch(beside_others, made_meanwhile=False)).cause is Cause.NOT_TOLD
 
 
 def test_shares_are_of_the_time_between_the_readings() -> None:

@@ -310,8 +310,15 @@ def _of_handing_over(batch: LateBatch) -> Told:
     maker = batch["maker"]
     if maker is not None and maker["unanswered"] and not maker["answers"]:
         # A thread of the worker sends what was made, and needs that lock: which the main thread has, or another.
-        works = (maker["own_cpu_frac"] or 0.0) >= MOSTLY
-        return Told(Cause.CPU_ALONE if works else Cause.PYTHON_LOCK)
+        used = maker["own_cpu_frac"] or 0.0
+        if used >= MOSTLY:
+            return Told(Cause.CPU_ALONE)
+        if used + (maker["queued_frac"] or 0.0) <= 1 - MOSTLY:
+            return Told(Cause.PYTHON_LOCK)
+        # it works where it has a core, and may hold that lock itself
+        return Told(
+            Cause.NOT_TOLD, "it did not get Python's lock, and which thread held it is not clear"
+        )
     loop = batch["loop"]
     if loop is not None and loop["unanswered"] and (loop["cpu_frac"] or 0.0) >= MOSTLY:
         return Told(Cause.NOT_TOLD, "it was made, and a thread of the script held Python's lock")
