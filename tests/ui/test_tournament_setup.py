@@ -1,6 +1,7 @@
 """The form of a new tournament: what one click starts, what it takes, and what it refuses."""
 
 import math
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -141,6 +142,21 @@ def test_a_newcomer_can_start_at_once_and_what_is_no_choice_is_refused_in_a_line
         at.session_state[f"trial_{field}"] = [128] if field == "batch_sizes" else before
 
 
+def test_five_fields_come_first_and_the_others_are_in_one_drawer() -> None:
+    at = page(dataset="photos")
+    (drawer,) = (box for box in at.expander if box.label == "Advanced")
+
+    def keys(block: Any) -> set[str]:
+        widgets = [*block.selectbox, *block.multiselect, *block.number_input, *block.toggle]
+        return {widget.key for widget in widgets}
+
+    of_device = {f"tournament-device-{name}" for name in ("ms", "us", "launch")}
+    first = {"tournament-dataset", "tournament-device", "trial_batch_sizes", "trial_strategies"}
+    first |= {"trial_lasts", "trial_seconds", "trial_repeats"}
+    assert keys(at) - keys(drawer) - of_device == first
+    assert {"tournament-model", "tournament-n_images", "trial_workers"} <= keys(drawer)
+
+
 def test_ranges_can_be_typed_and_prefetch_factors_are_varied_too(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +180,8 @@ def test_ranges_can_be_typed_and_prefetch_factors_are_varied_too(
 
 def test_what_cannot_run_here_is_left_out_with_its_reason() -> None:
     at = page()
-    assert any(e.label.startswith("Not possible here:") and "dali" in e.label for e in at.expander)
+    (missing,) = (c for c in at.caption if c.value.startswith("Not possible here:"))
+    assert ("dali" in missing.value, "**dali**" in missing.help) == (True, True)
     at.multiselect(key="trial_strategies").set_value(["memory", "dali"]).run()
     assert "dali, batch 128" in said(at)
     assert any(e.label == "1 of 2 settings cannot run here: why" for e in at.expander)

@@ -42,31 +42,54 @@ DEVICE = "tournament-device"
 """Key of the choice of a device."""
 
 
-def draw_job() -> None:
+READ_FIRST = ("model", "n_images")
+"""Fields of the drawer that decide what is drawn above it: their values are read before they are
+drawn."""
+
+
+def draw_job() -> list[Any]:
+    """Draws data set, device and batch sizes; returns the batch sizes, what was typed as it is."""
     left, middle, right = st.columns(3)
     values = settings()
+    for field in READ_FIRST:
+        values[field] = st.session_state.get(f"tournament-{field}", values[field])
     with left:
         _pick("dataset", list(catalog.DATASETS), lambda name: catalog.DATASETS[name].title)
-        info = catalog.DATASETS[values["dataset"]]
-        if info.any_size:
-            values["n_images"] = st.number_input(
-                label("n_images"),
-                **stepped(bounds.RUN_BOUNDS["n_images"], 1000),
-                value=None,
-                placeholder=f"{info.n_train:,}",
-                key=_key("n_images"),
-                help=help_of("n_images"),
-            )
     with middle:
-        _pick("model", list(models.MODELS), lambda name: models.MODELS[name].title)
-    with right:
         if values["device"] == "auto" and DEVICE not in st.session_state and not resources.gpus():
             values["device"] = "simulated:h100"  # on the CPU strategies hardly differ
         device_field.draw_device(DEVICE)
+    with right:
+        batch_sizes = _draw_numbers(
+            "batch_sizes",
+            "Batch sizes",
+            [values["batch_size"]],
+            BATCH_SIZES,
+            help=f"Samples for each step. {TYPED_HELP}",
+        )
     if values["device"] == "cpu" or (values["device"] == "auto" and not resources.gpus()):
         st.caption(
             ":material/info: On the CPU, computing takes most of the time, so strategies hardly "
             "differ. A simulated device shows how they would compare on a GPU."
+        )
+    return batch_sizes
+
+
+def draw_model() -> None:
+    """Draws the model, and the number of images of a data set that can have any."""
+    values = settings()
+    left, right = st.columns(2)
+    with left:
+        _pick("model", list(models.MODELS), lambda name: models.MODELS[name].title)
+    info = catalog.DATASETS[values["dataset"]]
+    if info.any_size:
+        values["n_images"] = right.number_input(
+            label("n_images"),
+            **stepped(bounds.RUN_BOUNDS["n_images"], 1000),
+            value=None,
+            placeholder=f"{info.n_train:,}",
+            key=_key("n_images"),
+            help=help_of("n_images"),
         )
 
 
@@ -83,24 +106,17 @@ def _key(field: str) -> str:
     return key
 
 
-def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]:
-    """Draws what is tried: strategies, batch sizes, workers, prefetch factors and page caches; returns what
-    was chosen.
+def draw_more_trials(
+    info: catalog.DatasetInfo, picked: Sequence[str], reasons: Mapping[str, str]
+) -> dict[str, Any]:
+    """Draws what else is tried of the strategies `picked`: workers, prefetch factors and page caches;
+    returns what was chosen.
 
     `reasons`: why each strategy cannot run here; "" if it can.
     """
-    picked = _draw_strategies(info, reasons)
     can_run = [name for name in picked if not reasons[name]]
-    left, middle, right, last = st.columns(4)
+    left, middle, right = st.columns(3)
     with left:
-        batch_sizes = _draw_numbers(
-            "batch_sizes",
-            "Batch sizes",
-            [settings()["batch_size"]],
-            BATCH_SIZES,
-            help=f"Samples for each step. {TYPED_HELP}",
-        )
-    with middle:
         workers = _draw_taken(
             "workers",
             "Workers",
@@ -108,7 +124,7 @@ def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[s
             _that_take("workers", can_run, info),
             "Processes or threads that load.",
         )
-    with right:
+    with middle:
         prefetch_factors = _draw_taken(
             "prefetch_factor",
             "Prefetch factors",
@@ -116,7 +132,7 @@ def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[s
             _that_take("prefetch_factor", can_run, info),
             "Batches kept ready by each worker, or by a thread that reads ahead.",
         )
-    page_caches = last.multiselect(
+    page_caches = right.multiselect(
         "Page cache at the start",
         list(CHOICES["page_cache"]),
         default="as-is",
@@ -126,8 +142,6 @@ def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[s
         "the first pass reads from the disk). Cold and warm are different experiments.",
     )
     return {
-        "strategies": picked,
-        "batch_sizes": batch_sizes,
         "workers": workers,
         "prefetch_factor": prefetch_factors,
         "page_caches": page_caches,
@@ -168,7 +182,8 @@ def _draw_taken(
     return picked if takes else []
 
 
-def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> list[str]:
+def draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> list[str]:
+    """Draws the choice of strategies; returns their names. `reasons` are as for `draw_more_trials`."""
     usual = list(FIRST[info.kind])
     # another kind of data set brings its own strategies, unless the user has chosen some
     of_other_kinds = [list(first) for kind, first in FIRST.items() if kind != info.kind]
@@ -198,8 +213,7 @@ def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> l
     not_here = {name: reason for name, reason in reasons.items() if reason}
     if not_here:
         lines = [f"- **{name}**: {escaped(reason)}" for name, reason in not_here.items()]
-        with st.expander(f"Not possible here: {', '.join(not_here)}"):
-            st.markdown("\n".join(lines))
+        st.caption(f"Not possible here: {', '.join(not_here)}", help="\n".join(lines))
     return picked
 
 
@@ -216,10 +230,8 @@ def _draw_numbers(
     return numbers
 
 
-def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Draws how long runs are and how many; returns the settings of each run, and those of the
-    tournament.
-    """
+def draw_length() -> tuple[dict[str, Any], int]:
+    """Draws how long each run is, and the rounds; returns the budget of a run and the rounds."""
     left, middle, right = st.columns(3)
     budget = str(
         left.selectbox(
@@ -246,6 +258,13 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
         help="Every setting runs once in each round. The difference between rounds shows which gains are more than "
         "chance. After one round nothing can be recommended, after two rarely.",
     )
+    return {budget: lasts}, repeats
+
+
+def draw_rules() -> tuple[bool, dict[str, Any]]:
+    """Draws what ends a run or the tournament before or after its length, and the evaluation; returns
+    whether runs are evaluated, and the settings of the tournament.
+    """
     with st.container(horizontal=True):
         until_decided = st.toggle(
             "Go on until it is decided",
@@ -266,8 +285,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             **kept(f"{TRIAL}evaluate"),
             help="On the test set, at its end, for the accuracy. Takes longer; not on a simulated device.",
         )
-    of_all = {"repeats": repeats, "until_decided": until_decided, "early_stop": early_stop}
-    return {budget: lasts, "evaluate": evaluate}, of_all
+    return evaluate, {"until_decided": until_decided, "early_stop": early_stop}
 
 
 FIRST: dict[str, tuple[str, ...]] = {
@@ -340,7 +358,7 @@ def what_is_taken() -> str:
         text = f"From the settings of Profile: {', '.join(changed)}."
     ignored = [label(name) for name in (*PARTS, "replay") if values[name] is not None]
     if ignored:
-        text += f" Not taken from there: {', '.join(ignored)}, as a tournament runs strategies unchanged."
+        text += f" Not taken from there: {', '.join(ignored)}, as a tournament compares whole strategies."
     return text
 
 

@@ -68,8 +68,8 @@ def draw_list() -> None:
     tournaments = list_tournaments(store, limit=most + 1)
     if not tournaments:
         st.markdown(
-            "A tournament runs strategies, batch sizes and numbers of workers alternately, and names "
-            "the one setting to use, with the reason. While we cannot tell them apart yet, more "
+            "A tournament runs strategies, batch sizes and numbers of workers alternately, and "
+            "names the one setting to use, with the reason. While we cannot tell them apart yet, more "
             "rounds are run."
         )
         return

@@ -35,7 +35,7 @@ def draw_setup() -> None:
     own = [name for name in st.query_params if name.startswith(fields.TRIAL)]
     from_url = {name: st.query_params.get_all(name) for name in own}
     with st.container(border=True, key="tournament-setup"):
-        fields.draw_job()
+        batch_sizes = fields.draw_job()
         ready = None
         try:
             info = widgets.data_set()
@@ -43,11 +43,17 @@ def draw_setup() -> None:
             reasons = {}
             for name, strategy in STRATEGIES.items():
                 reasons[name] = availability.why_unavailable(strategy, info, machine)
-            trials = fields.draw_trials(info, reasons)
-            more = st.expander("Rounds, length of a run, limits")
-            with more:
-                runs = fields.draw_runs()
-            ready = _ready(fields.make_spec(trials, *runs), more)
+            picked = fields.draw_strategies(info, reasons)
+            budget, repeats = fields.draw_length()
+            drawer = st.expander("Advanced", key="tournament-advanced")
+            with drawer:
+                fields.draw_model()
+                trials = fields.draw_more_trials(info, picked, reasons)
+                evaluate, rules = fields.draw_rules()
+            trials |= {"strategies": picked, "batch_sizes": batch_sizes}
+            each_run = budget | {"evaluate": evaluate}
+            spec = fields.make_spec(trials, each_run, rules | {"repeats": repeats})
+            ready = _ready(spec, drawer)
         except errors.ConfigError as error:
             st.error(escaped(widgets.wrong(error)))
         messages = [text for text in (rejected, fields.not_taken_in(from_url)) if text]
@@ -59,7 +65,7 @@ def draw_setup() -> None:
 
 
 def _ready(
-    spec: tournament_spec.TournamentSpec, more: DeltaGenerator
+    spec: tournament_spec.TournamentSpec, drawer: DeltaGenerator
 ) -> tournament_spec.TournamentSpec | None:
     """Draws what the tournament takes, and what of it cannot run here; returns it if it can be
     started.
@@ -67,7 +73,7 @@ def _ready(
     planned = plan(spec, lambda config: why_not_here(config, resources.machine()))
     able = [trial for trial in planned if not trial.refused]
     refused = [trial for trial in planned if trial.refused]
-    with more:
+    with drawer:
         spec = _draw_last(spec, able)
     needs = estimate(able, spec.repeats, resources.store())
     how_many, written = estimate_sentence(needs, len(able), spec)
