@@ -13,7 +13,9 @@
   for (const text of document.querySelectorAll(".js-plotly-plot text")) {
     const style = getComputedStyle(text);
     if (!text.textContent.trim() || !text.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
-    const bar = text.closest(".point")?.querySelector("path");
+    // a bar's figure that has no room in it is outside, on the page
+    const inside = !text.classList.contains("bartext-outside");
+    const bar = inside ? text.closest(".point")?.querySelector("path") : null;
     const under = bar ? over(channels(getComputedStyle(bar).fill), page) : page;
     const ink = [...channels(style.fill).slice(0, 3), Number(style.fillOpacity) * Number(style.opacity)];
     const found = contrast(over(ink, under), under);
