@@ -352,6 +352,21 @@ def test_what_changes_nothing_of_a_batch_is_no_setting(run: Run) -> None:
     assert other.status == "done", "it was not asked for"
 
 
+def test_the_first_reason_for_which_a_trial_ends_stays(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report may be read before what the process says of its loader: the trial then failed with SIGTERM."""
+    check = TrialRunner._check
+
+    def check_later(self: TrialRunner, watched: Any) -> None:
+        self._check_reports()
+        check(self, watched)
+
+    monkeypatch.setattr(TrialRunner, "_check", check_later)
+    ended = run("crosses as ever", as_uint8=True, place="there")
+    assert (ended.status, ended.error) == ("failed", "uint8=on changes nothing")
+
+
 def test_a_script_that_fails_says_why_and_where_it_is_told(run: Run, tmp_path: Path) -> None:
     ended = run("fails", arguments={"num_workers": 2}, place="there")
     why = f"the script ended with exit status 1: ValueError: not with workers; its log is {tmp_path / 'log'}"

@@ -487,7 +487,8 @@ class TrialRunner(CommandRunner):
 
     def _check(self, watched: Mapping[str, Any]) -> None:
         """Ends the script if its loader, by the facts `watched`, is not the one that was asked for."""
-        if self._trial.changes:
+        # What the processes reported may have come first: the script ends for that reason already.
+        if self._trial.changes and not self._wrong:
             self._wrong = self._why_not_applied(watched)
         if self._wrong:
             self._signal(signal.SIGTERM)
