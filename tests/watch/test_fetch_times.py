@@ -82,6 +82,20 @@ def test_the_work_on_a_batch_is_looked_at_ever_less_and_counts_for_all_of_them(
     assert len(counted) == {64: 16, 1024: 16 + 30}[n]
 
 
+@pytest.mark.parametrize("n_loaders", [2, 3, 4, 5, 8])
+def test_the_work_on_batches_of_loaders_in_turn_is_looked_at_of_each(
+    monkeypatch: pytest.MonkeyPatch, n_loaders: int
+) -> None:
+    """Of two zipped loaders it was always the same one: nothing was known of the other, which waited."""
+    monkeypatch.setattr(fetch_times, "WORK_EVERY", 4)
+    monkeypatch.setattr(fetch_times, "WORK_LATER", 32)
+    counted = [0] * n_loaders
+    for batch in range(1, 1025):
+        counted[batch % n_loaders] += fetch_times.work_counts_for(batch)
+    assert sum(counted) == 1024 / 4
+    assert min(counted) > 0.4 * 256 / n_loaders
+
+
 class Compose:
     def __init__(self, transforms: Any) -> None:
         self.transforms = transforms

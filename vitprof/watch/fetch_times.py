@@ -277,10 +277,17 @@ def read_schedstat(path: str) -> tuple[int, int]:
 
 
 def work_counts_for(batches: int) -> int:
-    """Returns how many entries the one with the work on a thread's batch of this number stands for; 0: it has none."""
-    if batches <= WORK_OFTEN:
-        return int(batches % WORK_EVERY == 0)
-    return 0 if batches % WORK_LATER else WORK_LATER // WORK_EVERY
+    """Returns how many entries the one with the work on a thread's batch of this number stands for; 0: it has none.
+
+    Each is in another place of its block: a thread may make batches of two loaders in turn, and each fourth is always
+    of the same one.
+    """
+    often = batches <= WORK_OFTEN
+    every = WORK_EVERY if often else WORK_LATER
+    before = 0 if often else WORK_OFTEN
+    block = -(-(batches - before) // every)
+    chosen = before + block * every - block % every
+    return every // WORK_EVERY if batches == chosen else 0
 
 
 def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -298,10 +305,8 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         making.collate_s = 0.0
         making.waited_s = 0.0
         making.batches += 1
-        work = None
-        if not making.batches % WORK_EVERY:
-            counts_for = work_counts_for(making.batches)
-            work = MakingUse(making, counts_for) if counts_for else None
+        counts_for = work_counts_for(making.batches)
+        work = MakingUse(making, counts_for) if counts_for else None
         clock: SampleClock | None = self._vitprof_clock
         timed = None
         if clock is not None and clock.is_worth_it:
