@@ -72,6 +72,15 @@ def test_each_loader_has_its_own(sums: StageSums) -> None:
     assert changed.facts["loader"] == 2, "what has not changed is not said again"
 
 
+def test_loaders_that_are_made_anew_count_from_their_first_batch(sums: StageSums) -> None:
+    """Epochs of three batches, each of a new loader: nothing was known of how they were made, so that a dataset that
+    waits was told to do less work."""
+    for loader in range(1, 6):
+        add(sums, 3, loader=loader)
+    samples = [each.facts["samples"] for each in sums.described(at_end=True)]
+    assert samples == [0, 0, 12, 12, 12]
+
+
 def test_times_of_samples_are_also_summed_by_worker(sums: StageSums) -> None:
     add(sums, UNSUMMED)
     for worker in (1.0, 0.0, 1.0, -1):  # -1: the loop made it

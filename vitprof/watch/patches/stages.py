@@ -23,6 +23,9 @@ from vitprof.watch.sample_times import SampleTimes
 DESCRIBED_EVERY_S = 3.0
 UNSUMMED = 5
 """The first batches of a loader are not counted: they are a training's warm-up."""
+WARMING_UP = 2
+"""Loaders of which that is so: one to train and one to validate. Later ones were made anew, as for each epoch, and may
+have no more batches than these."""
 MOST_FILES = 200
 """Slow samples whose files are kept, the slowest."""
 Made = tuple[int, Sequence[TransformTimes], int, SampleTimes | None, float]
@@ -36,6 +39,8 @@ class LoaderSums:
 
     number: int
     """Of its description."""
+    unsummed: int = UNSUMMED
+    """Batches that are not counted, the first ones."""
     batches: int = 0
     samples: int = 0
     composes: dict[tuple[str, ...], tuple[int, list[float]]] = field(default_factory=dict)
@@ -55,7 +60,7 @@ class LoaderSums:
         worker: float,
     ) -> None:
         self.batches += 1
-        if self.batches <= UNSUMMED:
+        if self.batches <= self.unsummed:
             return
         self.samples += samples
         if each is not None:
@@ -123,7 +128,8 @@ class StageSums:
             while self._new:
                 loader, made, samples, each, worker = self._new.popleft()
                 if loader not in self._sums:
-                    self._sums[loader] = LoaderSums(next(self._numbers))
+                    unsummed = UNSUMMED if len(self._sums) < WARMING_UP else 0
+                    self._sums[loader] = LoaderSums(next(self._numbers), unsummed)
                 self._sums[loader].add(made, samples, each, worker)
                 changed.add(loader)
             descriptions = [self._sums[loader].described(loader) for loader in sorted(changed)]
