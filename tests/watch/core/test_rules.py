@@ -336,6 +336,33 @@ def test_several_loaders_that_are_drawn_for_each_update_feed_it() -> None:
     assert samples == 60 * [6 * SAMPLES]
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_loop_within_a_loop_trains_on_the_batches_of_both(quiet: bool) -> None:
+    """A batch of one loader for six of another: 35% was said of waits of 41%. Without gradients it is a validation."""
+    script = Script()
+    for _ in range(6):
+        script.fetch(OTHER, quiet=quiet)
+        script.train(6)
+        script.exhaust(TRAIN)
+    assert training_of(script).feeding == ({TRAIN} if quiet else {TRAIN, OTHER})
+    steps = steps_of(script).steps
+    assert len(steps) == 36
+    waits_ms = [round(1e3 * step.wait_s) for step in steps]
+    assert waits_ms[6::6] == 5 * [10 if quiet else 30]
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_validation_of_a_batch_is_no_loop_around_another(anew: bool) -> None:
+    """A batch of it, with gradients, after each six steps: of a new iterator, or of an endless one."""
+    script = Script()
+    for _ in range(6):
+        script.train(6)
+        if anew:
+            script.begin(CHECK)
+        script.fetch(CHECK)
+    assert training_of(script).feeding == {TRAIN}
+
+
 def test_batches_of_a_validation_and_the_rest_of_an_epoch_are_not_taken_for_an_update() -> None:
     """Four batches for an update; at an epoch's end two, after a validation of two."""
     script = Script()

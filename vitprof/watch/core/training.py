@@ -135,6 +135,11 @@ def take_entries(threads: Mapping[int, Thread], trainer: TrainingThread) -> list
     return entries
 
 
+LEAST_RESUMED = 3
+"""So often an iteration goes on as another one begins, if that is a loop within it: an evaluation goes through its
+loader between two updates, but may be cut short once."""
+MOST_ITERATORS = 1000
+"""Iterators of which it is known when a batch was last requested."""
 LoaderRequest = tuple[int, bool]
 """The number of a loader that was asked for a batch, and whether gradients were on."""
 
@@ -146,6 +151,15 @@ class Requests:
         self._before_updates: list[tuple[LoaderRequest, ...]] = []
         self._since: list[LoaderRequest] = []
         """Those since the last update."""
+        self._asked: set[int] = set()
+        """The iterators that gave a batch with gradients, before the last update."""
+        self._asked_since: set[int] = set()
+        """Those since then."""
+        self._resumed: Counter[int] = Counter()
+        """By loader: how often an iteration over it went on after an update, and another one was begun right after
+        that."""
+        self._may_be_around: set[int] = set()
+        """Loaders whose iteration has gone on since the last update."""
 
     def add(self, entries: Iterable[TimelineEntry], trainer: TrainingThread) -> None:
         """Adds what the thread that trains did next."""
@@ -155,14 +169,37 @@ class Requests:
             if isinstance(entry, Fetch):
                 if entry.exhausted:
                     continue
+                if entry.gradients:
+                    self._note_iteration(entry)
                 request = (entry.loader, entry.gradients)
                 # An evaluation has thousands: how often a loader is asked so, no rule wants to know.
                 if entry.gradients or not since or since[-1] != request:
                     since.append(request)
-            elif since and entry.kind is update:
-                if entry.at_s >= trainer.since_s:
+            elif entry.kind is update:
+                if since and entry.at_s >= trainer.since_s:
                     self._before_updates.append(tuple(since))
+                    self._asked.update(self._asked_since)
                 since.clear()
+                self._asked_since.clear()
+                self._may_be_around.clear()
+
+    def _note_iteration(self, fetch: Fetch) -> None:
+        """Notes whether an iteration goes on with this batch after an update, or is begun after such a batch. Queues
+        and pools have none."""
+        if fetch.iterator == fetch.loader:
+            return
+        if fetch.first:
+            self._resumed.update(self._may_be_around - {fetch.loader})
+            self._may_be_around.clear()
+        elif fetch.iterator in self._asked:
+            self._may_be_around.add(fetch.loader)
+        if len(self._asked) > MOST_ITERATORS:
+            self._asked.clear()
+        self._asked_since.add(fetch.iterator)
+
+    def around_others(self) -> frozenset[int]:
+        """Returns the loaders of which an iteration went on, several times, before that over another one was begun."""
+        return frozenset(loader for loader, n in self._resumed.items() if n >= LEAST_RESUMED)
 
     def keep_last(self, most: int) -> None:
         """Drops those before the last updates."""
@@ -183,6 +220,7 @@ def find_feeding(requests: Requests, thread: Thread, trainer: TrainingThread) ->
         loaders_before_updates(counted, evaluated)
         | loaders_of_each_update(counted)
         | loaders_of_usual_updates(counted)
+        | loaders_around_others(counted, requests.around_others() - evaluated)
     )
     return feeding & thread.declared if trainer.declares else feeding
 
@@ -223,6 +261,23 @@ def evaluated_loaders(looked_at: Iterable[Fetch]) -> frozenset[int]:
         if fetch.evaluated is not None:
             looks[fetch.loader].append(fetch.evaluated)
     return frozenset(loader for loader, seen in looks.items() if 2 * sum(seen) > len(seen))
+
+
+def loaders_around_others(
+    requests: Counter[tuple[LoaderRequest, ...]], around_others: frozenset[int]
+) -> frozenset[int]:
+    """Returns those of the loaders whose iteration goes on before another one is begun that give a batch at a time: as
+    of a loop within a loop.
+
+    A validation has several batches, or begins anew.
+    """
+    several = {
+        loader
+        for before_update in requests
+        for loader, n in Counter(loader for loader, _ in before_update).items()
+        if n > 1
+    }
+    return around_others - several
 
 
 def loaders_of_each_update(requests: Counter[tuple[LoaderRequest, ...]]) -> frozenset[int]:
