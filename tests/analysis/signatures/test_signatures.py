@@ -195,6 +195,29 @@ def test_the_start_of_each_epoch(persistent: bool) -> None:
     assert ("persistent_workers is off" in s.sentence) is not persistent
 
 
+def test_a_sampler_that_draws_for_long_as_an_epoch_begins_is_named() -> None:
+    """2 million indices in epochs of 15 batches with two workers: they were told to stay, who take a tenth of that."""
+    wait = noise(200, seed=4, mean=0.002)
+    wait[::50] = 0.8
+    sampler_s = np.where(np.arange(200) % 50 == 0, 0.7, 0.0)
+    steps = trace(wait, epoch_steps=50, sampler_s=sampler_s)
+    s = found(steps, workers=2, persistent_workers=False, **IN_WORKERS)["epoch-start"]
+    assert s.evidence["sampler_s"] == pytest.approx(0.7)
+    assert s.sentence.endswith("The sampler took 700 ms of it, in the process that trains.")
+
+
+def test_two_loaders_that_begin_one_after_the_other_have_no_epochs_of_a_step() -> None:
+    """Two loaders in turn, each with its update: that was "2484% of an epoch", and one iterator for many batches was
+    advised."""
+    wait = noise(120, seed=4, mean=0.002)
+    wait[1] = 0.3
+    steps = trace(wait, **made([0.001], 120))
+    steps["epoch"] = np.where(np.arange(120) == 0, 0.0, 1.0)
+    s = found(steps, **IN_LOOP)["epoch-start"]
+    assert s.evidence["steps_of_an_epoch"] == 60.0
+    assert s.cost_frac < 1
+
+
 def test_an_iteration_that_begins_for_each_batch_and_an_epoch_that_begins_like_any_other_step() -> (
     None
 ):

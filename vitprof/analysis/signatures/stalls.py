@@ -214,7 +214,7 @@ def epoch_start(trace: Trace) -> Signature | None:
     if not len(later) or trace.n_steady < MIN_STEPS:
         return None
     wait = trace.steps["data_wait_s"]
-    steps_of_an_epoch = mean(np.diff(np.flatnonzero(trace.first)).astype(float))
+    steps_of_an_epoch = _steps_of_an_epoch(trace)
     for_each_batch = steps_of_an_epoch < FEW_STEPS  # as with next(iter(loader))
     usual = median(wait[trace.steady])
     other = "other batches"
@@ -238,6 +238,9 @@ def epoch_start(trace: Trace) -> Signature | None:
     why = "Nothing is loaded ahead across the end of an epoch, so the queue is empty."
     if (trace.config.workers or 0) > 0 and trace.config.persistent_workers is False:
         why = "The worker processes end with each epoch and are started again (persistent_workers is off)."
+    sampler_s = median(np.nan_to_num(column(trace.steps, "sampler_s"))[later])
+    if 2 * sampler_s > excess:
+        why = f"The sampler took {seconds(sampler_s)} of it, in the process that trains."
     sentence = (
         f"Each epoch begins with a wait of {seconds(restart)} (median of {len(later)}; {other}: "
         f"{seconds(usual)}), {percent(excess / epoch_s)} of an epoch. {why}"
@@ -247,11 +250,21 @@ def epoch_start(trace: Trace) -> Signature | None:
         "usual_wait_s": usual,
         "n_epochs": len(later),
         "steps_of_an_epoch": steps_of_an_epoch,
+        "sampler_s": sampler_s,
     }
     source = "PyTorch issue 15849 (persistent_workers); measured here: 0.2x with persistent workers"
     return Signature(
         "epoch-start", sentence, excess / steps_of_an_epoch, excess / epoch_s, evidence, source
     )
+
+
+def _steps_of_an_epoch(trace: Trace) -> float:
+    """Returns how many steps an epoch has on average. The last one counts where it is longer than all others: a second
+    loader may be begun right after the first one."""
+    starts = np.flatnonzero(trace.first)
+    lengths = np.diff(starts).astype(float)
+    last = float(len(trace.first) - starts[-1])
+    return mean(np.append(lengths, last) if last > lengths.max() else lengths)
 
 
 def garbage_collection(trace: Trace) -> Signature | None:
