@@ -50,12 +50,13 @@ def hooked() -> Iterator[Recorder]:
     assert not {"to", "cuda"} & set(vars(Tensor))
 
 
-NO_MATTER = (Kind.REACHED, Kind.DIFFERENTIATED, Kind.SAMPLED)
+NO_MATTER = (Kind.REACHED, Kind.DIFFERENTIATED, Kind.SAMPLED, Kind.FREED)
 
 
 def names(recorder: Recorder) -> list[str]:
     """Returns the kinds of the events since the last call, and of marks the places. When the device passed
-    a mark is no matter, nor is where a backward pass ends, nor a sampler that others held up."""
+    a mark is no matter, nor is where a backward pass ends, nor a sampler or the end of an iterator that others held
+    up."""
     found = []
     for row in recorder.buffer.take()[1]:
         event = event_of(row)

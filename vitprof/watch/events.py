@@ -73,6 +73,9 @@ class Kind(enum.IntEnum):
     """The workers of an iterator were ended."""
     SAMPLED = 18
     """A sampler has given the indices of a batch, and that took a while: the object is the iterator."""
+    FREED = 19
+    """An iterator was freed with what it held, as the list of a sampler's indices, and that took a while: the object is
+    the iterator."""
     ENTERED = 11
     """The script enters a step that it marks (`vitprof.step`)."""
     LEFT = 12
@@ -156,6 +159,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.OWN: ("since_s",),
     Kind.BLOCK: ("block", "settles"),
     Kind.SAMPLED: ("since_s",),
+    Kind.FREED: ("since_s",),
     Kind.ENTERED: (),
     Kind.LEFT: (),
     Kind.PAUSED: (),

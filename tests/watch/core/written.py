@@ -28,10 +28,18 @@ class Script:
         for loader in (TRAIN, CHECK, OTHER):
             self.log.descriptions[loader] = Description(loader, "loader", {"dataset": str(loader)})
 
-    def begin(self, loader: int, thread: int = MAIN, *, seconds: float = 0.0) -> None:
-        """Begins an iteration, which takes so long."""
+    def begin(
+        self,
+        loader: int,
+        thread: int = MAIN,
+        *,
+        seconds: float = 0.0,
+        drawing_s: float = 0.0,
+    ) -> None:
+        """Begins an iteration, which takes so long, and its sampler a part of that."""
         since_s = self.now_s
-        self.now_s += seconds
+        self._sample(0, drawing_s)
+        self.now_s = since_s + seconds
         iterator = 100 * loader + len(self.log.descriptions)
         self._iterators[loader, thread] = iterator
         self.log.descriptions[iterator] = Description(iterator, "iterator", {"loader": loader})
@@ -56,10 +64,13 @@ class Script:
         starts_s: float = 0.0,
         hands_over_s: float = 0.0,
         ends_s: float = 0.0,
+        frees_s: float = 0.0,
         worker: float = NAN,
+        ahead: bool = False,
     ) -> None:
         """Requests a batch and gets it, which is made in `wait_s`: in the loop, after its sampler, or by a
-        worker, before that. Workers start first and end last, where that takes any time."""
+        worker, before that; `ahead`: before it is requested. Workers start first and end last, where that takes
+        any time; then the iterator is freed."""
         if (loader, MAIN) not in self._iterators:
             self.begin(loader)
         iterator = self._iterators[loader, MAIN]
@@ -68,10 +79,9 @@ class Script:
         self.now_s += starts_s
         if not is_by_worker:
             self._sample(iterator, sampler_s)
-        start_s = self.now_s
-        self.now_s += self._wait_s
-        made_s = self.now_s
-        self.now_s += hands_over_s
+        made_s = self.now_s + (0.0 if ahead else self._wait_s)
+        start_s = made_s - self._wait_s
+        self.now_s = made_s + hands_over_s
         if is_by_worker:
             self._sample(iterator, sampler_s)
         self._add(Kind.RECEIVED, MAIN, iterator, SAMPLES, self.now_s, NAN)
@@ -79,12 +89,28 @@ class Script:
         self._add(Kind.MADE_BETWEEN, MAIN, iterator, start_s, made_s, worker)
         if ends_s:
             self.end_workers(iterator, ends_s)
+        if frees_s:
+            self.free(iterator, frees_s)
 
     def end_workers(self, iterator: int, seconds: float) -> None:
         """Drops an iterator, whose workers take so long to end."""
         since_s = self.now_s
         self.now_s += seconds
         self._add(Kind.SHUT_DOWN, MAIN, iterator, since_s)
+
+    def leave(self, loader: int, *, ends_s: float = 0.0, frees_s: float = 0.0) -> None:
+        """Drops the iterator of a loop that is left early: its workers end, and what it held is freed."""
+        iterator = self._iterators.pop((loader, MAIN))
+        if ends_s:
+            self.end_workers(iterator, ends_s)
+        if frees_s:
+            self.free(iterator, frees_s)
+
+    def free(self, iterator: int, seconds: float) -> None:
+        """Frees an iterator, which takes so long."""
+        since_s = self.now_s
+        self.now_s += seconds
+        self._add(Kind.FREED, MAIN, iterator, since_s)
 
     def _sample(self, iterator: int, seconds: float) -> None:
         if seconds:
@@ -121,11 +147,13 @@ class Script:
         self.passes(later_s)
         self._add(Kind.WAITED, MAIN, QUEUE, self.now_s, given_s, SAMPLES)
 
-    def exhaust(self, loader: int, thread: int = MAIN) -> None:
-        """Requests a batch where there is none any more."""
+    def exhaust(self, loader: int, thread: int = MAIN, *, ends_s: float = 0.0) -> None:
+        """Requests a batch where there is none any more; `ends_s`: how long workers take to end meanwhile."""
         iterator = self._iterators.pop((loader, thread))
         self._add(Kind.REQUESTED, thread, iterator, NAN, 1.0)
         self.now_s += self._wait_s
+        if ends_s:
+            self.end_workers(iterator, ends_s)
         self._add(Kind.EXHAUSTED, thread, iterator, 0.0)
 
     def backward(self, thread: int = MAIN) -> None:

@@ -10,8 +10,10 @@ from vitprof.watch.patches import dataloader
 
 @pytest.fixture(autouse=True)
 def samplers_are_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where other programs have the core, any sampler takes a while, and is recorded."""
+    """Where other programs have the core, any sampler takes a while, and so does freeing an iterator: both are
+    recorded."""
     monkeypatch.setattr(dataloader, "LEAST_SAMPLING_S", math.inf)
+    monkeypatch.setattr(dataloader, "LEAST_FREEING_S", math.inf)
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data.dataloader
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 from tests.forking import exit_status_of, fork_doing
 from vitprof.watch.core.compute_parts import ComputeParts, compute_parts
@@ -152,6 +152,48 @@ def test_a_sampler_that_takes_a_while_is_timed_in_the_process_that_trains(
     batch = [Kind.REQUESTED, Kind.SAMPLED, Kind.RECEIVED]
     assert [kind for kind in kinds_of[begun + 1 :] if kind in batch][:6] == 2 * batch
     assert len(sampled) == 4
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_iterator_is_timed_while_it_is_freed_and_not_kept(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """What a sampler has drawn is freed with it, by no call that could be seen."""
+    monkeypatch.setattr(dataloader, "LEAST_FREEING_S", 0.0)
+    freed_s: list[float] = []
+
+    class Indices(list[int]):
+        def __del__(self) -> None:
+            freed_s.append(time.perf_counter())
+
+    class Drawn(Sampler[int]):
+        def __iter__(self) -> Iterator[int]:
+            yield from Indices(range(8))
+
+    samples = TensorDataset(torch.ones(8, 3))
+    batches = DataLoader(samples, batch_size=2, sampler=Drawn(), num_workers=workers)
+    for _ in batches:
+        break
+    found = [event for event in events(recorder) if event.kind is not Kind.WAITED]
+    freed = found[-1]
+    requested = next(event for event in found if event.kind is Kind.REQUESTED)
+    assert freed.kind is Kind.FREED
+    assert freed.object == requested.object
+    assert freed.value("since_s") < freed_s[-1] < freed.at_s
+
+
+def test_an_iterator_that_only_the_end_of_python_frees_is_not_timed(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataloader, "LEAST_FREEING_S", 0.0)
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    batches = iter(loader())
+    next(batches)
+    recorder.buffer.take()
+    with monkeypatch.context() as cleared:
+        cleared.setattr(dataloader, "perf_counter", None)
+        del batches
+    assert recorder.buffer.take() == ([], [])
 
 
 def test_passes_and_steps_of_optimizers_have_their_beginnings(recorder: Recorder) -> None:

@@ -81,7 +81,7 @@ def marks_of(steps: Sequence[Step], before: Step | None = None, first: int = 0) 
         "queue_depth": np.array([_n_ready(step) for step in steps]),
         "outside_s": _outside(steps, begins, before),
         "previous_end": _previous_ends(steps, begins, before),
-        **_stages(steps),
+        **_stages(steps, begins, received_s),
     }
 
 
@@ -144,19 +144,23 @@ def _n_ready(step: Step) -> float:
     return step.fetches[0].n_ready if step.fetches else NAN
 
 
-def _stages(steps: Sequence[Step]) -> dict[str, Figures]:
-    """Returns the columns of how the batches of each step were made."""
+def _stages(steps: Sequence[Step], begins: Figures, received_s: Figures) -> dict[str, Figures]:
+    """Returns the columns of how the batches of each step were made, which it waited for in this time."""
     rows = [_sum_of_stages(step) for step in steps]
     figures = np.fromiter(itertools.chain.from_iterable(rows), float, len(rows) * len(NOT_KNOWN))
     columns = figures.reshape(len(rows), len(NOT_KNOWN)).T
     made = dict(zip(Stages._fields, columns, strict=True))
     dataset_s = made.pop("dataset_s")
+    # An iterator that was begun before the step's own time, as before more updates, began in another one, too.
+    wait_s = received_s - begins
+    sampler_s = np.fmin(np.array([_sum_of(step, "indices_s") for step in steps]), wait_s)
+    iterator_s = np.array([_sum_of(step, "iterator_s") for step in steps])
     return {
         "read_s": np.maximum(0.0, dataset_s - made["transform_s"]),
         **made,
-        "sampler_s": np.array([_sum_of(step, "sampler_s") for step in steps]),
-        "iterator_s": np.array([_sum_of(step, "iterator_s") for step in steps]),
-        "after_made_s": np.array([_sum_of(step, "after_made_s") for step in steps]),
+        "sampler_s": sampler_s,
+        "iterator_s": np.minimum(iterator_s, wait_s - np.nan_to_num(sampler_s)),
+        "after_made_s": _after_made(steps, begins, received_s),
     }
 
 
@@ -165,6 +169,23 @@ def _sum_of(step: Step, name: str) -> float:
     if all(fetch.stages is None for fetch in step.fetches):
         return NAN
     return float(sum(getattr(fetch, name) for fetch in step.fetches))
+
+
+def _after_made(steps: Sequence[Step], begins: Figures, received_s: Figures) -> Figures:
+    """Returns how much of the time after each step's batch was made is no part of handing it over. Of several batches
+    the hand-over is the sum of theirs: one that is made in the loop, where another waits already, is not handed
+    over meanwhile."""
+    seconds = list[float]()
+    for step, begun_s, until_s in zip(steps, begins.tolist(), received_s.tolist(), strict=True):
+        made = [fetch for fetch in step.fetches if fetch.stages is not None]
+        if len(made) < 2:
+            seconds.append(_sum_of(step, "after_made_s"))
+            continue
+        stages = made[-1].stages
+        end_s = begun_s if stages is None else max(stages.end_s, begun_s)
+        hand_over_s = min(until_s - begun_s, sum(fetch.hand_over_s for fetch in made))
+        seconds.append(until_s - end_s - hand_over_s)
+    return np.array(seconds)
 
 
 def _sum_of_stages(step: Step) -> Stages:

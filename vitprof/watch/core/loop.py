@@ -84,6 +84,11 @@ class Step:
         return wait_s
 
     @property
+    def left_s(self) -> float:
+        """Returns how long, right before its requests, workers took to end of iterations that were left early."""
+        return sum(fetch.left_s for fetch in self.fetches)
+
+    @property
     def n_of_last_epoch(self) -> int:
         """Returns how many of its waits, the first ones, were for the end of an iteration before the one
         of its first batch."""
@@ -310,7 +315,8 @@ class Walk:
     def _begin_iteration(self, fetch: Fetch) -> None:
         """Begins an epoch: batches of the loader that nothing has worked on are no part of it, the wait
         for the end of its last iteration is."""
-        self._drop_unused(fetch.loader)
+        if not fetch.beside:
+            self._drop_unused(fetch.loader)
         step = self._step
         if self._last_epoch == step.epoch:
             step.epoch += 1

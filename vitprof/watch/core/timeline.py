@@ -18,6 +18,12 @@ from vitprof.watch.events import NAN, Kind, Row
 AT_ONCE_S = 0.05
 """The wait for a first batch that is requested this soon (s) after its iteration was begun includes
 that: it starts the workers."""
+RIGHT_AFTER_S = 0.001
+"""An iterator that is freed so soon (s) after its batch has come is freed before the script has that."""
+MOST_DRAWN = 1000
+"""Batches whose indices workers are given as an iteration begins: the last ones are kept."""
+MOST_ASKED = 1000
+"""Iterators of which it is known when they were asked last."""
 MOST_NESTED = 16
 """Backward passes within each other whose ends are waited for. One that fails has none."""
 MOST_LOOKS = 200
@@ -84,8 +90,16 @@ class Fetch:
     sampler_s: float = 0.0
     """What the sampler took meanwhile, where that is a while. With workers it is for a later batch, and comes
     after this one was made."""
+    drawn_s: float = 0.0
+    """What the sampler took before, as the iteration was begun: workers are given the indices of their first batches
+    then."""
     ended_s: float = 0.0
     """How long the end of its iterator's workers took, before the script had it."""
+    beside: bool = False
+    """Whether its iteration was begun with that of the batch before, as by `zip(loader, loader)`."""
+    left_s: float = 0.0
+    """How long the workers took to end, right before this request, of an iteration that was left early: that is no
+    part of a wait."""
     slow: tuple[tuple[int, float], ...] = ()
     """Its slow samples: the index of each, and the seconds that the dataset took for it."""
 
@@ -110,16 +124,32 @@ class Fetch:
         begun_s = 0.0
         if self.first:
             is_by_loop = math.isnan(stages.worker)
-            sampler_s = self.sampler_s if is_by_loop else 0.0
+            sampler_s = self.drawn_s + (self.sampler_s if is_by_loop else 0.0)
             begun_s = max(0.0, min(stages.start_s, self.received_s) - self.since_s - sampler_s)
         return begun_s + self.ended_s
 
     @property
+    def indices_s(self) -> float:
+        """Returns how much of the wait the sampler took."""
+        return self.drawn_s + self.sampler_s
+
+    @property
     def after_made_s(self) -> float:
         """Returns how much of the wait after the batch was made is no part of handing it over."""
+        if self.exhausted:
+            return 0.0
         stages = self.stages
         is_by_worker = stages is not None and not math.isnan(stages.worker)
         return self.ended_s + (self.sampler_s if is_by_worker else 0.0)
+
+    @property
+    def hand_over_s(self) -> float:
+        """Returns how much of the wait was for a batch that was made by then; 0 where it is not known how that was
+        made."""
+        stages = self.stages
+        if stages is None:
+            return 0.0
+        return max(0.0, self.received_s - max(stages.end_s, self.since_s) - self.after_made_s)
 
     @property
     def came_s(self) -> float:
@@ -170,10 +200,83 @@ class Begun:
 
     since_s: float
     until_s: float
+    drawn_s: float = 0.0
+    """For how long samplers gave indices meanwhile."""
+    is_shared: bool = False
+    """Whether the first request of another one has waited for it."""
 
     def is_followed_by(self, since_s: float) -> bool:
         """Returns whether what begins then comes right after it."""
         return self.until_s <= since_s < self.until_s + AT_ONCE_S
+
+
+class AskedIterators:
+    """Which iterators a thread asks one after the other."""
+
+    def __init__(self) -> None:
+        self.iterator = 0.0
+        """The one that was asked last."""
+        self._n = 0
+        self._at: dict[float, int] = {}
+        """By iterator: the number of its last request."""
+        self._before = 0
+        """The number of the request before the last one, of the same iterator."""
+
+    def ask(self, iterator: float) -> None:
+        if len(self._at) >= MOST_ASKED:
+            self._at.clear()
+        self.iterator = iterator
+        self._n += 1
+        self._before = self._at.get(iterator, self._n)
+        self._at[iterator] = self._n
+
+    def was_between(self, iterator: float) -> bool:
+        """Returns whether an iterator was asked between the last two requests of the one that was asked last."""
+        return self._at.get(iterator, 0) > self._before
+
+
+class Beginnings:
+    """The iterations that a thread has begun, until the first batch of each is requested."""
+
+    def __init__(self) -> None:
+        self._begun: dict[float, Begun] = {}
+        """By iterator."""
+        self._drawn: deque[tuple[float, float]] = deque(maxlen=MOST_DRAWN)
+        """When a sampler began to give the indices of a batch that was not requested, and for how long it took."""
+
+    def draw(self, since_s: float, took_s: float) -> None:
+        """Notes that a sampler has given indices: workers get those of their first batches as an iteration begins."""
+        self._drawn.append((since_s, took_s))
+
+    def add(self, iterator: float, since_s: float, until_s: float) -> None:
+        """Adds an iteration that was begun in this time."""
+        drawn_s = sum(took_s for drawn_since_s, took_s in self._drawn if drawn_since_s >= since_s)
+        self._drawn.clear()
+        begun = Begun(since_s, until_s, drawn_s)
+        for other, before in list(self._begun.items()):
+            if before.is_followed_by(since_s):
+                begun = Begun(before.since_s, until_s, before.drawn_s + drawn_s)
+                self._begun[other] = begun
+        self._begun[iterator] = begun
+
+    def take(self, iterator: float) -> Begun | None:
+        """Removes and returns the beginning of an iteration; None where its first batch was requested before."""
+        return self._begun.pop(iterator, None)
+
+    def forget(self, begun: Begun, at_s: float) -> None:
+        """Lets no other wait include what one has included."""
+        for other, of_other in self._begun.items():
+            if of_other is begun:
+                self._begun[other] = Begun(at_s, at_s, is_shared=True)
+
+    def delay(self, since_s: float, until_s: float) -> bool:
+        """Lets iterations that were begun right before go on to begin, and returns whether there is one."""
+        delayed = False
+        for other, before in list(self._begun.items()):
+            if before.is_followed_by(since_s):
+                self._begun[other] = Begun(before.since_s, until_s, before.drawn_s)
+                delayed = True
+        return delayed
 
 
 MOST_AHEAD = 64
@@ -322,11 +425,10 @@ class Thread:
         """Whether the loader that was asked last is one."""
         self._inside: dict[int, Inside] = {}
         """By the iterator outside."""
-        self._begun: dict[float, Begun] = {}
-        """By iterator, until its first batch is requested."""
-        self._iterator = 0
+        self._begun = Beginnings()
+        self._asked = AskedIterators()
         self._loader = 0
-        """The iterator that was asked last, and its loader."""
+        """That of the iterator that was asked last."""
         self._pending: list[Fetch] = []
         """Requests without an answer, the innermost last: a loader may request batches of another."""
         self._last: Fetch | None = None
@@ -334,6 +436,10 @@ class Thread:
         self._waited_until_s = -math.inf
         """When the last wait was over: no moment counts as two of them. The next one may have begun before work was
         seen, as where an iterator is made before the update; then that step is so much shorter."""
+        self._freed: Fetch | None = None
+        """What was freed of an iteration that was left early, since the last entry."""
+        self._left_s = 0.0
+        """How long workers of such an iteration took to end, since the last entry."""
         self._made: tuple[float, float, float] = (NAN, NAN, NAN)
         self._of_loaders: set[float] = set()
         """The queues that loaders fetch from."""
@@ -354,6 +460,7 @@ class Thread:
             Kind.CALLED: self._note_call,
             Kind.SHUT_DOWN: self._wait_for_workers,
             Kind.SAMPLED: self._note_sampler,
+            Kind.FREED: self._note_freeing,
             Kind.WAITED: self._wait,
             Kind.GIVEN: self._give,
             Kind.BACKWARD: self._differentiate,
@@ -384,36 +491,42 @@ class Thread:
         return len(self._entries)
 
     def _add(self, entry: TimelineEntry) -> None:
+        freed = self._freed
+        self._freed = None
+        if isinstance(entry, Fetch):
+            if freed is not None:
+                self._entries.append(freed)
+            entry.left_s = self._left_s
+        self._left_s = 0.0
         self._latest = entry
         self._entries.append(entry)
 
     def _begin(self, at_s: float, iterator: float, loader: float, since_s: float, _: float) -> None:
         self._iterations.begin(iterator, loader)
-        begun = Begun(since_s, at_s)
-        for other, before in list(self._begun.items()):
-            if before.is_followed_by(since_s):
-                begun = Begun(before.since_s, at_s)
-                self._begun[other] = begun
-        self._begun[iterator] = begun
+        self._begun.add(iterator, since_s, at_s)
 
     def _request(
         self, at_s: float, iterator: float, n_ready: float, gradients: float, _: float
     ) -> None:
-        if iterator != self._iterator:
-            self._iterator = int(iterator)
-            self._loader = self._log.loader_of(self._iterator)
+        if iterator != self._asked.iterator:
+            self._loader = self._log.loader_of(int(iterator))
             self._is_declared = self._log.is_declared(self._loader)
             self._iterations.ask(iterator, self._loader)
         since_s = at_s
-        begun = self._begun.pop(iterator, None)
+        drawn_s = 0.0
+        begun = self._begun.take(iterator)
         if begun is not None and at_s < begun.until_s + AT_ONCE_S:
             since_s = max(at_s - (begun.until_s - begun.since_s), self._waited_until_s)
-            self._forget_beginning(begun, at_s)
+            drawn_s = min(begun.drawn_s, at_s - since_s)
+            self._begun.forget(begun, at_s)
         is_first = begun is not None
         # By position: names would take a quarter of the time of reading an event.
         fetch = Fetch(
-            self._loader, self._iterator, since_s, at_s, NAN, gradients == 1.0, is_first, n_ready
+            self._loader, int(iterator), since_s, at_s, NAN, gradients == 1.0, is_first, n_ready
         )
+        fetch.drawn_s = drawn_s
+        fetch.beside = begun is not None and begun.is_shared
+        self._asked.ask(iterator)
         self.fetches = True
         if self._is_declared and gradients:
             self.declared.add(self._loader)
@@ -422,12 +535,6 @@ class Thread:
         else:
             self._add(fetch)
         self._pending.append(fetch)
-
-    def _forget_beginning(self, begun: Begun, at_s: float) -> None:
-        """Lets no other wait include what one has included."""
-        for other, of_other in self._begun.items():
-            if of_other is begun:
-                self._begun[other] = Begun(at_s, at_s)
 
     def _receive(
         self, at_s: float, iterator: float, samples: float, first_tensor: float, values: float
@@ -491,19 +598,77 @@ class Thread:
     def _wait_for_workers(self, at_s: float, iterator: float, since_s: float, *_: float) -> None:
         """Notes the end of an iterator's workers: until then the script has not got the batch that came
         last, if it has done nothing since."""
-        last = self._last
-        if last is not None and last.iterator == iterator and self._latest is last:
-            last.ended_s += at_s - last.received_s
-            last.received_s = at_s
-            self._waited_until_s = at_s
+        if self._pending and self._pending[-1].iterator == iterator:
+            # The iteration is over: that request waits for it.
+            self._pending[-1].ended_s += at_s - since_s
             return
-        for other, before in list(self._begun.items()):
-            if before.is_followed_by(since_s):
-                self._begun[other] = Begun(before.since_s, at_s)
+        last = self._last_of(iterator) or self._exhausted_before(iterator, since_s)
+        if last is not None:
+            self._delay(last, at_s)
+        elif not self._begun.delay(since_s, at_s):
+            self._left_s += at_s - since_s
+
+    def _note_freeing(self, at_s: float, iterator: float, since_s: float, *_: float) -> None:
+        """Notes that an iterator was freed, with the indices that its sampler had drawn, as of a loop that is left
+        early. It has no last request in which that would be: the next wait has it, unless the thread works first."""
+        if self._pending:
+            return
+        last = self._last_of(iterator)
+        if last is not None and since_s >= last.received_s + RIGHT_AFTER_S:
+            last = None
+        last = last or self._exhausted_before(iterator, since_s)
+        if last is not None:
+            self._delay(last, at_s)
+        elif not self._begun.delay(since_s, at_s):
+            self._freed = self._freed_in(int(iterator), since_s, at_s)
+            self._waited_until_s = at_s
+
+    def _freed_in(self, iterator: int, since_s: float, until_s: float) -> Fetch:
+        """Returns a wait without a batch, which is as long as all that was freed since the last entry."""
+        if self._freed is not None:
+            # What the thread did between the two is no part of either.
+            since_s -= self._freed.wait_s
+        return Fetch(
+            loader=self._log.loader_of(iterator),
+            iterator=iterator,
+            since_s=since_s,
+            requested_s=since_s,
+            received_s=until_s,
+            gradients=True,
+            first=False,
+            exhausted=True,
+            sampler_s=until_s - since_s,
+        )
+
+    def _last_of(self, iterator: float) -> Fetch | None:
+        """Returns the batch that came last, if it is of this iterator and the thread has done nothing since."""
+        last = self._last
+        if last is None or last.iterator != iterator:
+            return None
+        return last if self._latest is last and self._freed is None else None
+
+    def _exhausted_before(self, iterator: float, since_s: float) -> Fetch | None:
+        """Returns the last request if it found its iteration over right before, where an iterator was asked in turn
+        with that one: `zip` drops both."""
+        last = self._last
+        if last is None or not last.exhausted or self._latest is not last:
+            return None
+        if self._freed is not None or since_s >= last.received_s + RIGHT_AFTER_S:
+            return None
+        return last if self._asked.was_between(iterator) else None
+
+    def _delay(self, fetch: Fetch, until_s: float) -> None:
+        """Lets a wait go on until its iterator has ended, as with `next(iter(loader))`."""
+        fetch.ended_s += until_s - fetch.received_s
+        fetch.received_s = until_s
+        self._waited_until_s = until_s
+        self._left_s = 0.0
 
     def _note_sampler(self, at_s: float, iterator: float, since_s: float, *_: float) -> None:
         if self._pending and self._pending[-1].iterator == iterator:
             self._pending[-1].sampler_s += at_s - since_s
+        else:
+            self._begun.draw(since_s, at_s - since_s)
 
     def _note_call(self, _: float, number: float, gradients: float, *__: float) -> None:
         """Notes a call of a model with the last batch: a second one, with gradients, trains on what the

@@ -11,6 +11,7 @@ import functools
 import itertools
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter
@@ -31,14 +32,19 @@ from vitprof.watch.worker_facts import processes_of
 
 NUMBER = "_vitprof_number"
 """Attribute of an iterator of PyTorch's: its number."""
+FREED_WITH = "_vitprof_freed_with"
+"""Attribute of an iterator of PyTorch's: what is freed right after all that the iterator held before."""
 UNPACKS = "_vitprof_unpacks"
 """Attribute of a method that is left in the place of PyTorch's own."""
 BEGUN, REQUESTED, RECEIVED = int(Kind.BEGUN), int(Kind.REQUESTED), int(Kind.RECEIVED)
-SHUT_DOWN, SAMPLED = int(Kind.SHUT_DOWN), int(Kind.SAMPLED)
+SHUT_DOWN, SAMPLED, FREED = int(Kind.SHUT_DOWN), int(Kind.SAMPLED), int(Kind.FREED)
 EXHAUSTED, MADE, MADE_BETWEEN = int(Kind.EXHAUSTED), int(Kind.MADE), int(Kind.MADE_BETWEEN)
 SLOW_SAMPLE = int(Kind.SLOW_SAMPLE)
 LEAST_SAMPLING_S = 50e-6
 """What a sampler takes at least to be noted: PyTorch's own take less for a batch of a few hundred samples."""
+
+LEAST_FREEING_S = 1e-3
+"""What freeing an iterator takes at least to be noted: a loop of small epochs frees one each few steps."""
 
 
 def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
@@ -138,11 +144,50 @@ def _record_begun(
             begun = recorder.number(iterator, "iterator", lambda: facts)
             setattr(iterator, NUMBER, begun)
             setattr(iterator, LOADER, described)
+            setattr(iterator, FREED_WITH, _FreedLast(recorder, iterator, begun))
         recorder.emit((BEGUN, until_s, get_ident(), begun, number, since_s, NAN))
         if recorder.causal is not None:
             recorder.causal.breaks(described)
     except Exception as error:
         recorder.give_up(error)
+
+
+class _FreedLast:
+    """Notes how long an iterator takes to be freed, without a reference to it.
+
+    CPython calls the callbacks of an object's weak references first, and then frees its attributes in the order
+    in which they were set: this one is the last. What takes long is a list of millions of indices that a sampler has
+    drawn, where the loop is left early.
+    """
+
+    def __init__(self, recorder: Recorder, iterator: Any, number: int) -> None:
+        self._recorder = recorder
+        self._number = number
+        self._begins = _Moment()
+        self._iterator = weakref.ref(iterator, self._begins.note)
+        # Python clears this module's names before it frees the last iterators.
+        self._is_python_ending = sys.is_finalizing
+
+    def __del__(self) -> None:
+        if self._is_python_ending():
+            return
+        try:
+            since_s = self._begins.at_s
+            now_s = perf_counter()
+            if now_s - since_s >= LEAST_FREEING_S and MAKING.now.laps is None:
+                self._recorder.emit((FREED, now_s, get_ident(), self._number, since_s, NAN, NAN))
+        except Exception as error:
+            self._recorder.give_up(error)
+
+
+class _Moment:
+    """When something happened; NaN before that."""
+
+    def __init__(self) -> None:
+        self.at_s = NAN
+
+    def note(self, _: object) -> None:
+        self.at_s = perf_counter()
 
 
 def _facts_of(recorder: Recorder, loader: Any) -> dict[str, Any]:
