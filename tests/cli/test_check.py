@@ -149,6 +149,16 @@ def test_what_passes_between_loader_and_model_may_be_loading(call: Call, mine: R
     assert "20% of the time passed between the loader and the model" in out
 
 
+def test_workers_that_end_where_a_loop_is_left_early_are_loading(
+    call: Call, mine: RunStore
+) -> None:
+    add(mine)
+    mine.update_run(1, facts={"left_early_frac": 0.2})
+    status, out, _ = call("check", "1", "--max-data-wait", "60%", "--min-samples-per-s", "1")
+    assert (status, outcomes(out)) == (2, "undecided met")
+    assert "20% of the time workers ended" in out
+
+
 def test_what_the_loop_reads_itself_may_be_loading(call: Call, mine: RunStore) -> None:
     add(mine)
     mine.update_run(1, facts={"reading_steps_frac": 0.9, "step_read_bytes": 2e7})

@@ -448,6 +448,9 @@ class Facts(TypedDict, total=False):
     """Bytes that it read there, on average."""
     between_steps_frac: float
     """Share of a watched run's time from the optimizer's step to the next request for a batch."""
+    left_early_frac: float
+    """Share of a watched run's time in which workers ended of loops that were left early (`break`), as the next batch
+    was not requested yet."""
     updates_on_one_batch: int
     """Steps of the optimizer on the only batch of a watched run."""
     unknown_wait_steps: int

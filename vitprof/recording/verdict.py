@@ -42,6 +42,7 @@ NoVerdictReason = Literal[
     "held_up",
     "interval_too_wide",
     "prepared_outside",
+    "left_early",
     "read_in_step",
     "disturbed",
 ]
@@ -290,6 +291,8 @@ class Verdict:
     asleep_frac: Figure = math.nan
     """Share of the time that the script slept after its batch had come; NaN where it may have
     waited for a core."""
+    left_early_frac: Figure = math.nan
+    """Share of the time in which workers ended of loops that were left early: in no wait, but for loading."""
     before_model_frac: Figure = math.nan
     """Share of the time between the loader and the model, where batches may be prepared, too."""
     shares_cpu_with: Literal["", "training", "launches"] = ""

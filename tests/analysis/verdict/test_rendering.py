@@ -102,6 +102,7 @@ def test_a_reason_is_told_in_short_sentences(reason: NoVerdictReason) -> None:
         device="gpu",
         idle_frac=0.1,
         before_model_frac=0.2,
+        left_early_frac=0.2,
         simulated=False,
     )
     text = render(verdict)

@@ -813,6 +813,29 @@ def test_much_time_outside_of_the_steps_of_an_input_bound_run_may_be_loading_too
     assert ("Another 40% of the time passed between the steps" in sentence) == (share == 0.4)
 
 
+@pytest.mark.parametrize("share", [0.02, 0.4])
+@pytest.mark.parametrize(
+    ("read_ms", "kind"),
+    [(0.1, "not input-bound"), (5.5, "moderately input-bound"), (20, "input-bound")],
+)
+def test_workers_that_end_where_a_loop_is_left_early_are_loading_too(
+    read_ms: float, kind: str, share: float
+) -> None:
+    judged = verdict(run(parts={"read": read_ms}), CPU | {"left_early_frac": share})
+    said = (
+        "Another 40% of the time workers ended, because the loop over their loader was left early"
+    )
+    assert (said in judged.sentence) == (share == 0.4)
+    if share == 0.02:
+        assert judged.kind == kind
+        return
+    assert judged.gain is None
+    assert judged.kind == ("input-bound" if kind == "input-bound" else "inconclusive")
+    if judged.kind == "inconclusive":
+        assert judged.sentence.startswith("Not measurable here.")
+        assert not judged.advice
+
+
 @pytest.mark.parametrize("read_ms", [0.1, 20.0])
 def test_time_asleep_in_the_steps_may_be_loading_too(read_ms: float) -> None:
     """Where a core is free: else the script may wait for one."""

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from tests.watch.core.written import HELPER, MAIN, OTHER, TRAIN, Script
+from tests.watch.core.written import CHECK, HELPER, MAIN, OTHER, TRAIN, Script
 from tests.watch.core.written_device import DeviceScript
 from vitprof.watch.core.device_columns import DeviceSteps
 from vitprof.watch.core.loop import find_steps
@@ -183,6 +183,30 @@ def test_what_it_does_between_two_epochs_is_no_work_on_a_batch() -> None:
     share = facts(script)["between_steps_frac"]
     rounds_s = 0.012 + 0.0185 + 7 * 0.0285
     assert share == pytest.approx(8 * 0.006 / rounds_s, abs=1e-3)
+
+
+def test_workers_that_end_where_a_loop_is_left_early_are_told_by_themselves() -> None:
+    """Two workers that end after six batches each: the waits were 50%, and with that 72%."""
+    script = LookedAt()
+    for _ in range(10):
+        script.step()
+        script.leave(TRAIN, ends_s=0.040)
+        script.now_s += 0.0065
+    found = facts(script)
+    rounds_s = 0.012 + 0.040 + 0.0065
+    # the first step follows none, and one of the others is left out
+    assert found["left_early_frac"] == pytest.approx(8 * 0.040 / (9 * rounds_s), abs=1e-3)
+    assert found["between_steps_frac"] == pytest.approx(8 * 0.006 / (9 * rounds_s), abs=1e-3)
+
+
+def test_workers_that_end_before_an_evaluation_are_no_part_of_training() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.step()
+        script.leave(TRAIN, ends_s=0.040)
+        script.fetch(CHECK, quiet=True)
+        script.exhaust(CHECK)
+    assert "left_early_frac" not in facts(script)
 
 
 def test_a_thread_that_sleeps_between_model_and_optimizer_waits_for_something() -> None:

@@ -31,9 +31,15 @@ from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.analysis.timing.loading import host_paced
 from vitprof.analysis.timing.steady import steady_state, while_steady
-from vitprof.analysis.verdict.evidence import before_model_frac, device_kind, read_in_step_bytes
+from vitprof.analysis.verdict.evidence import (
+    before_model_frac,
+    device_kind,
+    left_early_frac,
+    read_in_step_bytes,
+)
 from vitprof.analysis.verdict.no_verdict import not_measurable
 from vitprof.analysis.verdict.rendering import (
+    ended_early,
     prepared_before_model,
     read_by_the_loop,
     why_none_in_words,
@@ -410,6 +416,8 @@ def beyond(run: CheckedRun, kind: Kind) -> str:
         return ""
     if outside_frac := before_model_frac(run.facts.facts):
         return prepared_before_model(outside_frac)
+    if early_frac := left_early_frac(run.facts.facts):
+        return ended_early(early_frac)
     if n_bytes := read_in_step_bytes(run.facts.facts):
         return read_by_the_loop(run.facts.facts["reading_steps_frac"], size(n_bytes))
     if kind == "max_idle" and _may_idle_inside(run):

@@ -58,6 +58,12 @@ def before_model_frac(facts: Mapping[str, Any]) -> float:
     return frac if frac > thresholds.OUTSIDE_NEXT_FRAC else 0.0
 
 
+def left_early_frac(facts: Mapping[str, Any]) -> float:
+    """Returns the share of the time in which workers ended of loops that were left early; 0 where it is little."""
+    frac = float(facts.get("left_early_frac") or 0.0)
+    return frac if frac > thresholds.OUTSIDE_NEXT_FRAC else 0.0
+
+
 def read_in_step_bytes(facts: Mapping[str, Any]) -> float:
     """Returns the bytes that the thread that trains reads itself in a step, after its batch has
     come; 0 where most steps read little."""
@@ -297,6 +303,12 @@ class Evidence:
         return before_model_frac(self.facts)
 
     @property
+    def left_early_frac(self) -> float:
+        """Returns the share of the time in which workers ended of loops that were left early; 0 where it is
+        little."""
+        return left_early_frac(self.facts)
+
+    @property
     def slowest_loader(self) -> SlowestLoader | None:
         """Returns the loader that is waited for longest; None where a step asks one."""
         slowest = slowest_loader(self.facts)
@@ -366,10 +378,11 @@ class Evidence:
         launches that were held up. A headroom is one of the steady steps: where epochs begin with
         long waits it is what the steps between would gain. One of other runs above the estimate is
         none: they lost more to loading. None where batches may be prepared between the loader and
-        the model, and where other ranks, which this one waits for, were not seen.
+        the model, where workers ended of loops that were left early, and where other ranks, which this one waits for,
+        were not seen.
         """
         others_known = self.facts.get("world_size", 1) < 2 or self.facts.get("ranks")
-        if not others_known or self.before_model_frac:
+        if not others_known or self.before_model_frac or self.left_early_frac:
             return None
         estimate = arrays.Interval(*(_without(x + self.held_up_frac) for x in self.exposure.idle))
         measured, of_other_runs = self._measured_gain(estimate)

@@ -164,6 +164,13 @@ def prepared_outside(evidence: Evidence) -> NoVerdict | None:
     return None
 
 
+def left_early(evidence: Evidence) -> NoVerdict | None:
+    """Workers end of loops that are left early, which is loading and in no wait."""
+    if evidence.left_early_frac and evidence.kind != "input-bound":
+        return NoVerdict("left_early")
+    return None
+
+
 def read_in_step(evidence: Evidence) -> NoVerdict | None:
     """The thread that trains reads data itself after its batch has come, so the waits may be longer."""
     n_bytes = read_in_step_bytes(evidence.facts)
@@ -203,6 +210,7 @@ NO_CLASS: tuple[Rule, ...] = (
     interval_too_wide,
     read_in_step,
     prepared_outside,
+    left_early,
 )
 """Why a known idle time puts a run into no class."""
 NOT_ITS_OWN: tuple[Rule, ...] = (disturbed,)

@@ -297,6 +297,21 @@ def _has_long_starts(verdict: Verdict) -> bool:
     return starts is not None and starts.frac >= thresholds.EPOCH_STARTS_FRAC
 
 
+def left_early(verdict: Verdict) -> str:
+    """Returns how much of the time workers ended of loops that were left early."""
+    if not verdict.left_early_frac > 0:
+        return ""
+    return f"Another {ended_early(verdict.left_early_frac)}"
+
+
+def ended_early(frac: float) -> str:
+    """Returns what a share of the time is in which workers ended of loops that were left early."""
+    return (
+        f"{percent(frac)} of the time workers ended, because the loop over their loader was left early (break, "
+        "islice). That is loading, too."
+    )
+
+
 def before_model(verdict: Verdict) -> str:
     """Returns how much of the time passed between loader and model, where batches may be
     prepared."""
@@ -452,6 +467,7 @@ INPUT_BOUND_CLAUSES: tuple[Clause, ...] = (
     held_up,
     slowest_loader,
     main_cause,
+    left_early,
     outside_steps,
     asleep,
     before_model,
@@ -666,6 +682,10 @@ def _waited(verdict: Verdict) -> str:
     return f"{idled(verdict)} for {_data(verdict)} {percent(verdict.idle_frac)} of the time."
 
 
+def _left_early(verdict: Verdict, why: NoVerdict) -> str:
+    return f"{_waited(verdict)} {left_early(verdict)}"
+
+
 def _prepared_outside(verdict: Verdict, why: NoVerdict) -> str:
     return f"{_waited(verdict)} {before_model(verdict)}"
 
@@ -713,6 +733,7 @@ NO_VERDICT: dict[str, Callable[[Verdict, NoVerdict], str]] = {
     "held_up": _held_up,
     "interval_too_wide": _interval_too_wide,
     "prepared_outside": _prepared_outside,
+    "left_early": _left_early,
     "read_in_step": _read_in_step,
     "disturbed": _disturbed,
 }

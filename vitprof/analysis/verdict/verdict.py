@@ -94,6 +94,7 @@ def _with_idle_time(verdict: Verdict, evidence: Evidence) -> Verdict:
         gpu_util_frac=evidence.gpu_util_frac,
         outside_frac=evidence.outside_frac,
         asleep_frac=evidence.asleep_frac,
+        left_early_frac=evidence.left_early_frac,
         before_model_frac=evidence.before_model_frac,
         shares=exposure.shares,
         slowest_loader=evidence.slowest_loader,

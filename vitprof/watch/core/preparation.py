@@ -75,6 +75,8 @@ class Pause:
     """From the optimizer's step before to the request; 0 where that is not known."""
     round_s: float = 0.0
     """See `round_s`."""
+    left_s: float = 0.0
+    """For how long workers ended of loops that were left early; no part of `between_s`."""
 
 
 class Pauses:
@@ -84,6 +86,7 @@ class Pauses:
     def __init__(self) -> None:
         self._between_s = 0.0
         self._rounds_s = 0.0
+        self._left_s = 0.0
         self._longest: Pause | None = None
         """It is in no sum: one pause is no habit."""
 
@@ -98,6 +101,11 @@ class Pauses:
             counted = pause
         self._between_s += counted.between_s
         self._rounds_s += counted.round_s
+        self._left_s += counted.left_s
+
+    @property
+    def left_frac(self) -> float:
+        return self._left_s / self._rounds_s if self._left_s else 0.0
 
     @property
     def frac(self) -> float:
@@ -201,6 +209,8 @@ class PreparedSteps:
     def facts(self) -> dict[str, float]:
         """Returns the facts of the steps so far, by their names in a recording."""
         facts = self._spent.facts()
+        if self._pauses.left_frac > 0:
+            facts["left_early_frac"] = self._pauses.left_frac
         totals = self._totals
         if totals.n < LEAST_SAMPLES - 1:
             return facts
@@ -215,8 +225,9 @@ class PreparedSteps:
             if event.kind is Kind.LOOKED_AT:
                 self._little_s = event.value("little_s")
         if step.fetches:
-            pause_s = max(0.0, between_s(step, self._before) - self._little_s)
-            self._pauses.add(Pause(pause_s, round_s(step, self._before)))
+            left_s = 0.0 if step.after_evaluation else step.left_s
+            pause_s = max(0.0, between_s(step, self._before) - left_s - self._little_s)
+            self._pauses.add(Pause(pause_s, round_s(step, self._before), left_s))
 
     def _add(self, sample: PreparationSample) -> None:
         if self._longest is None:
