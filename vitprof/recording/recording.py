@@ -467,6 +467,9 @@ class Facts(TypedDict, total=False):
     """The loaders of a watched run whose steps ask several for a batch."""
     epoch_steps: float
     """Steps of an epoch of a watched run, by the length of its loader and the batches that a step has."""
+    batches_of_an_iterator: float
+    """Batches that an iterator of a watched run's loader gives, where several were begun; of several loaders the one
+    that is waited for longest."""
     iterators_at_once: bool
     """Whether several iterators of a loader were open at once in a watched run, as of `zip(loader,
     loader)`: with persistent workers they would be one."""

@@ -677,6 +677,23 @@ def test_iterators_of_a_validation_that_are_open_at_once_say_nothing_of_the_trai
     assert "iterators_at_once" not in Run(script).close().facts
 
 
+def test_iterators_that_give_a_single_batch_are_told_of_the_loader_that_is_waited_for() -> None:
+    script = Script()
+    for _ in range(12):
+        script.fetch(TRAIN)
+        script.begin(OTHER, seconds=0.010)
+        script.train(loader=OTHER)
+    assert Run(script).close().facts["batches_of_an_iterator"] == 1.0
+    script = Script()
+    for _ in range(5):
+        script.begin(TRAIN)
+        script.train(6)
+    assert Run(script).close().facts["batches_of_an_iterator"] > 4
+    script = Script()
+    script.train(20)
+    assert "batches_of_an_iterator" not in Run(script).close().facts
+
+
 @pytest.mark.parametrize(("n_batches", "expected"), [(1, 40.0), (2, 20.0)])
 def test_the_steps_of_an_epoch_follow_from_the_length_of_the_loader(
     n_batches: int, expected: float

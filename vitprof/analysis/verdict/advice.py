@@ -217,9 +217,12 @@ def _against_causes(s: advice_rules.Situation) -> Iterator[Advice]:
     making = []
     if not fewer:
         making = [cause for cause in (s.cause, *s.causes) if cause in MAKING]
-    if making:
+    # of an iterator for each batch, what workers make ahead is thrown away
+    if making and not workers and s.iteration_s < advice_rules.SHORT_ITERATION_S:
+        yield from _workers_that_stay(s)
+    elif making and not s.begins_each_batch:
         yield from _make_concurrently(s, loader)
-    if workers and not fewer and s.cause not in NOT_MADE:
+    if workers and not fewer and s.cause not in NOT_MADE and not s.begins_each_batch:
         yield from _more_ready(s, workers)
     if workers:
         making.append(s.cause)
@@ -238,6 +241,14 @@ def _make_concurrently(s: advice_rules.Situation, loader: Mapping[str, Any]) -> 
     ahead = "whose workers make batches ahead"
     words = f"more workers or threads in {name}, or a DataLoader around its samples, {ahead}"
     yield Advice({}, words, f"The loop waits for {name} to make a batch.")
+
+
+def _workers_that_stay(s: advice_rules.Situation) -> Iterator[Advice]:
+    """Yields the advice to have workers where iterations are short: to start them takes as long."""
+    if s.begins_each_batch:
+        return
+    reason = f"An iteration over the loader takes {seconds(s.iteration_s)}: workers would be started for each."
+    yield Advice({}, "longer epochs, or one loader for all of them whose workers stay", reason)
 
 
 def _more_ready(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:

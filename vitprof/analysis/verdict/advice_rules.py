@@ -46,6 +46,8 @@ class Situation:
     waiting_frac: float = math.nan
     """Share of the time of making a batch that is neither CPU work nor a wait for a core
     (`resources.waiting_frac`)."""
+    loader: Mapping[str, Any] = field(default_factory=dict)
+    """Of an own script, the facts of the loader that is waited for longest."""
     sampler_ms: float = 0.0
     """Milliseconds that the sampler takes in a step, whatever the number of workers."""
     exposed_ms: Mapping[str, float] = field(default_factory=dict)
@@ -75,6 +77,21 @@ class Situation:
         sleep.
         """
         return self.waiting_frac >= thresholds.WAITING_FRAC
+
+    @property
+    def begins_each_batch(self) -> bool:
+        """Returns whether an own script begins an iterator for each batch: none is fetched ahead of its request, and
+        workers are started, or emptied, for each."""
+        long = next((x for x in self.signatures if x.name == "epoch-start"), None)
+        if long is not None and long.evidence.get("steps_of_an_epoch", math.inf) < FEW_STEPS:
+            return True
+        return float(self.facts.get("batches_of_an_iterator", math.inf)) < FEW_STEPS
+
+    @property
+    def iteration_s(self) -> float:
+        """Returns how long an iteration over an own script's loader takes; infinity where few were begun."""
+        batches = float(self.facts.get("batches_of_an_iterator", math.inf))
+        return batches * self.step_ms / 1e3 if math.isfinite(batches) else math.inf
 
     @property
     def is_disturbed(self) -> bool:
@@ -186,30 +203,69 @@ def epoch_starts(s: Situation) -> Iterator[Advice]:
             return argument(s, own_script.ARGUMENTS[name], value, reason)
         return Advice({name: value}, words, reason)
 
-    if own and long is not None and long.evidence.get("steps_of_an_epoch", math.inf) < FEW_STEPS:
-        reason = (
-            "Each iter(loader) starts the workers and fetches ahead anew, here for a batch or two."
+    stays_short = workers > 0 and not restarts and s.iteration_s < SHORT_ITERATION_S
+    if own and (s.begins_each_batch or (stays_short and matter)):
+        yield _fewer_iterators(s)
+    drawing_frac = 0.0 if long is None else _drawing_frac(long)
+    draws = own and 2 * drawing_frac > 1
+    if draws and long is not None:
+        reason = f"The sampler takes {percent(drawing_frac * long.cost_frac)} of each epoch as that begins."
+        yield Advice(
+            {}, "a sampler that draws indices as they are needed, or longer epochs", reason
         )
-        yield Advice({}, "one iterator for many batches, as in `for batch in loader`", reason)
     if restarts and at_once and (matter or long is not None):
         reason = (
             "With persistent workers all iterators of a loader are one: those that are open at once, "
             "as of zip(loader, loader), would share its batches."
         )
         yield Advice({}, "a loader for each iterator, with persistent_workers=True", reason)
-    elif restarts and (matter or long is not None):
-        part = "part" if long is None else percent(long.cost_frac)
+    elif restarts and (matter or long is not None) and not (long and drawing_frac > MOST_DRAWING):
+        part = "part" if long is None else percent((1 - drawing_frac) * long.cost_frac)
         reason = f"Starting the workers again takes {part} of each epoch."
         yield setting("persistent_workers", True, "persistent workers", reason)
     if restarts and matter and s.config.start_method == "spawn":
         reason = 'After multiprocessing.set_forkserver_preload(["torch"]) workers are forked with PyTorch imported.'
         yield setting("start_method", "forkserver", "start method forkserver", reason)
-    if workers > 1 and not restarts and causes == {"epoch_start"}:
+    if workers > 1 and not restarts and causes == {"epoch_start"} and not stays_short:
         reason = "Each has to start, or to fill its queue, as an epoch begins: try fewer."
         yield setting("workers", workers // 2, f"fewer workers ({workers // 2})", reason)
-    elif matter and own and not workers:
+    elif matter and own and not workers and not draws:
         once = "doing once what iter(loader) and its first batch do, or longer epochs"
         yield Advice({}, once, "It is done anew for each epoch.")
+
+
+SHORT_ITERATION_S = 0.5
+"""Iterations that are shorter (s) are not worth a start of workers, which takes 0.05 to 0.2 s with its end."""
+MOST_DRAWING = 0.9
+"""Share of the waits as epochs begin that a sampler takes, from which on to start workers is little of them."""
+
+
+def _drawing_frac(long: Signature) -> float:
+    """Returns the share of the long waits as epochs begin that the sampler took."""
+    excess_s = long.evidence.get("epoch_start_s", 0.0) - long.evidence.get("usual_wait_s", 0.0)
+    sampler_s = long.evidence.get("sampler_s", 0.0)
+    return min(1.0, sampler_s / excess_s) if excess_s > 0 else 0.0
+
+
+def _fewer_iterators(s: Situation) -> Advice:
+    """Returns the advice where an iterator is begun for each batch, or for few of them."""
+    if s.loader.get("epoch_batches") == 1 or not s.begins_each_batch:
+        words = (
+            "one iteration for several epochs, by a sampler that gives all indices several times"
+        )
+        return Advice(
+            {}, words, "Nothing is fetched ahead across the end of an epoch, and these are short."
+        )
+    words = "one iterator for many batches, as in `for batch in loader`"
+    if not s.config.workers:
+        reason = (
+            "Each iter(loader) begins anew, here for a batch or two: nothing can be fetched ahead."
+        )
+        return Advice({}, f"{words}, with workers", reason)
+    anew = "fetches ahead anew"
+    if s.config.persistent_workers is False:
+        anew = f"starts the workers and {anew}"
+    return Advice({}, words, f"Each iter(loader) {anew}, here for a batch or two.")
 
 
 def _launches(s: Situation) -> Iterator[Advice]:

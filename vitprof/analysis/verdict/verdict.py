@@ -125,7 +125,9 @@ def _with_class(verdict: Verdict, evidence: Evidence) -> Verdict:
 def _situation(evidence: Evidence, verdict: Verdict) -> advice_rules.Situation:
     """Returns the judged run as far as advice depends on it."""
     config = evidence.config
+    loader = evidence.facts.get("watched") or {}
     if slowest := slowest_loader(evidence.facts):
+        loader = slowest
         config = own_script.with_loader(config, {"watched": slowest})
     causes = [s.name for s in verdict.shares if s.frac >= thresholds.WORTH_ADVICE_FRAC]
     if verdict.cause == "held_up":  # the shares are of little time
@@ -147,4 +149,5 @@ def _situation(evidence: Evidence, verdict: Verdict) -> advice_rules.Situation:
         sampler_ms=evidence.sampler_ms,
         causes=tuple(causes),
         exposed_ms={share.name: share.exposed_ms for share in verdict.shares},
+        loader=loader,
     )

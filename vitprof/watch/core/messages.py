@@ -44,6 +44,8 @@ OF_THE_RUN = ("pid", "world_size", "rank", "local_rank", "job", "began_unix_s")
 """What a run keeps of what its process says of itself."""
 OF_A_RUN = {float(kind) for kind in (Kind.PAUSED, Kind.FINISHED)}
 """Kinds of events that are of no thread's timeline."""
+LEAST_ITERATIONS = 3
+"""So many tell how many batches an iterator gives."""
 SOURCE = "source"
 """The kind of a described queue, pool or future."""
 ITERATOR = "iterator"
@@ -62,6 +64,8 @@ class LoaderWaits:
     steps: int = 0
     """Steps that have batches of it."""
     batches: int = 0
+    iterations: int = 0
+    """Those that were begun, and gave a batch."""
     wait_s: float = 0.0
 
 
@@ -111,6 +115,7 @@ class RunTotals:
             waits = self.waits_of.get(fetch.loader)
             if waits is not None:
                 waits.batches += not fetch.exhausted
+                waits.iterations += fetch.first and not fetch.exhausted
                 waits.wait_s += fetch.wait_s
 
     def epoch_steps(self, loader: int) -> float | None:
@@ -122,6 +127,14 @@ class RunTotals:
             return None
         epoch_batches = waits.facts.get("epoch_batches")
         return float(epoch_batches * waits.steps / waits.batches) if epoch_batches else None
+
+    def batches_of_an_iterator(self) -> float:
+        """Returns how many batches an iterator of the loader that is waited for longest gives; infinity where few
+        were begun."""
+        longest = max(self.waits, key=lambda waits: waits.wait_s, default=None)
+        if longest is None or longest.iterations < LEAST_ITERATIONS:
+            return math.inf
+        return longest.batches / longest.iterations
 
     def _place_of(self, loader: int, in_step: Iterable[int]) -> LoaderWaits:
         """Returns what is counted of a loader that is new: it takes the place of one with the same facts, if
@@ -462,6 +475,9 @@ def loop_facts(
             {**waits.facts, "batches": waits.batches, "wait_s": waits.wait_s}
             for waits in totals.waits
         ]
+    batches = totals.batches_of_an_iterator()
+    if math.isfinite(batches):
+        facts["batches_of_an_iterator"] = batches
     if finished and totals.n == 1 and totals.updates > FEW_UPDATES:
         facts["updates_on_one_batch"] = totals.updates
     if totals.loaders:
