@@ -805,6 +805,23 @@ def test_the_device_is_called_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("share", [0.09, 0.4])
+@pytest.mark.parametrize("is_sure", [True, False])
+def test_much_time_outside_of_the_steps_of_a_run_that_keeps_up_may_be_loading(
+    is_sure: bool, share: float
+) -> None:
+    """A callback after the step that reads the next batch: it was called logging, metrics, checkpoints."""
+    steps = run(40, parts={"decode": 8.0}, compute=8.0, host=0.0)
+    if not is_sure:
+        rng = np.random.default_rng(1)
+        steps = delayed(steps, rng.exponential(0.3, 40) * MS * (rng.random(40) < 0.5) * 1.9)
+    judged = verdict(steps, CPU | {"between_steps_frac": share})
+    assert judged.kind == "not input-bound"
+    assert ("A faster loader would gain at most" in judged.sentence) is is_sure
+    said = "40% of the time passed between the steps. It may be logging, metrics, checkpoints, or loading"
+    assert (said in judged.sentence) == (share == 0.4)
+
+
+@pytest.mark.parametrize("share", [0.09, 0.4])
 def test_much_time_outside_of_the_steps_of_an_input_bound_run_may_be_loading_too(
     share: float,
 ) -> None:

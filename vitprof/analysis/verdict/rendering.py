@@ -208,9 +208,9 @@ def outside_steps(verdict: Verdict) -> str:
     spent_on = "logging, metrics, checkpoints"
     if verdict.n_ranks > 1:
         spent_on += ", waits for other ranks"
-    if verdict.kind == "not input-bound":
-        return f"{frac} of the time passed between the steps: {spent_on}."
-    passed = f"Another {frac} of the time passed between the steps."
+    # The other kinds have said how much of the time was a wait.
+    share = frac if verdict.kind == "not input-bound" else f"Another {frac}"
+    passed = f"{share} of the time passed between the steps."
     return f"{passed} It may be {spent_on}, or loading that vitprof does not see."
 
 
@@ -403,12 +403,13 @@ def is_sure(verdict: Verdict) -> bool:
 
 
 def where_time_goes(verdict: Verdict) -> str:
-    """Returns where the time of a run goes that is surely not input-bound."""
-    if not is_sure(verdict):
-        return ""
+    """Returns where the time of a run goes that is not input-bound; where that is not sure, as far as it may be
+    loading that was not seen."""
     outside_or_asleep = asleep(verdict) or outside_steps(verdict)
     if outside_or_asleep:
         return outside_or_asleep
+    if not is_sure(verdict):
+        return ""
     inside_is_unknown = verdict.host_paced and not math.isfinite(verdict.launch_frac)
     if verdict.device == "cpu" or not inside_is_unknown:
         return "The model takes the time, and loading keeps up."
