@@ -45,7 +45,7 @@ def run_to_end(page: Any, strategy: str) -> None:
 GAPS = "document.querySelector('.st-key-live-gaps .js-plotly-plot')?.data?.find((trace) => trace.name === 'compute')"
 SHOWS_SHARE = f"""(share) => {{
     const {{ x, y }} = {GAPS} ?? {{}};
-    if (!(x?.length > 100)) return false;
+    if (!(x?.length >= 100)) return false;
     let busy = 0;
     for (let i = 10; i + 1 < x.length; i += 2) busy += y[i] * (x[i + 1] - x[i]);
     return Math.abs(1 - busy / (x[x.length - 1] - x[9]) - share) < 0.05;

@@ -10,7 +10,6 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from tests.series import made_steps, made_telemetry
-from vitprof.analysis.timing.timeline import group_size
 from vitprof.charts import live
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, Points, live_figure
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
@@ -36,10 +35,10 @@ def sources() -> Any:
     return {"steps": steps, "telemetry": telemetry}
 
 
-def drawn(chart: LiveChart, sources: Any, n: int, groups: int | None = None) -> list[Points]:
+def drawn(chart: LiveChart, sources: Any, n: int, *, zoomed: bool = False) -> list[Points]:
     """A chart of the first `n` points, as a page draws it."""
     series = {name: values[:n] for name, values in sources[chart.source].items()}
-    return chart.build(series, ORIGIN, 0, n, group_size(n, groups or chart.overview_groups))
+    return chart.build(series, ORIGIN, 0, n, chart.group_size(n, zoomed=zoomed))
 
 
 @EVERY
@@ -56,13 +55,13 @@ def test_a_chart_explains_itself_and_names_its_axes(chart: LiveChart) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize("n", [0, 1, 160, 651, 100_000])
+@pytest.mark.parametrize("n", [0, 1, 60, 160, 651, 100_000])
 def test_a_chart_of_any_length_has_few_points_and_is_valid(
     chart: LiveChart, sources: Any, n: int
 ) -> None:
-    for groups in {chart.overview_groups, chart.max_groups}:
-        k = group_size(n, groups)
-        points = drawn(chart, sources, n, groups)
+    for zoomed in (False, True):
+        k = chart.group_size(n, zoomed=zoomed)
+        points = drawn(chart, sources, n, zoomed=zoomed)
         for trace in points:
             most = -(-n // k) * (1 if k == 1 and chart is not GAPS else 2)
             assert len(trace.x) == len(trace.y) == most or (chart is GAPS and len(trace.x) < most)
@@ -80,7 +79,7 @@ def painted(points: list[Points]) -> dict[str, Points]:
     return dict(zip(["hidden", "lost", *BY_KIND[2:]], points, strict=True))
 
 
-@pytest.mark.parametrize("n", [1, 100, 1000, 100_000])
+@pytest.mark.parametrize("n", [1, 60, 100, 1000, 100_000])
 def test_the_gap_chart_shows_exactly_as_much_time_of_each_kind_as_there_was(
     sources: Any, n: int
 ) -> None:
@@ -89,7 +88,7 @@ def test_the_gap_chart_shows_exactly_as_much_time_of_each_kind_as_there_was(
     heights = {name: points.y[::2] @ np.diff(points.x)[::2] for name, points in shown.items()}
     busy = heights["compute"]
     waited = heights["data wait"] - (
-        busy if n > GAPS.overview_groups else 0
+        busy if GAPS.group_size(n) > 1 else 0
     )  # in a column it stands on what is busy
     assert busy == pytest.approx(steps["compute_s"][:n].sum(), rel=1e-3)
     assert [waited, heights["lost"]] == pytest.approx(
@@ -126,11 +125,24 @@ def test_zoomed_out_a_column_shows_the_shares_of_its_steps() -> None:
     assert shown["compute"].y == pytest.approx([1 / 3, 0, 2 / 3, 0])
     assert shown["data wait"].y == pytest.approx([1 / 3 + 0.5, 0, 2 / 3 + 1 / 6, 0])
     assert shown["H2D"].y == pytest.approx([1, 0, 1, 0])
-    assert shown["idle share"].y == pytest.approx([2 / 3, 2 / 3, 1 / 3, 1 / 3])
     assert (shown["H2D"].text or [""])[0] == "steps 0 to 1<br>device idle, H2D 200 ms"
     layout = live_figure(GAPS, points, each=2, notes=[{"text": "of 2"}], mark=0.7)["layout"]
     assert layout["xaxis"]["title"]["text"].endswith("a column is 2 steps")
+    assert layout["yaxis"]["ticktext"] == ["0", "50%", "100%"]
+    assert not live_figure(GAPS, GAPS.build(steps, ORIGIN, 0, 3, 1))["layout"]["yaxis"]["tickvals"]
     assert (layout["annotations"], layout["shapes"][0]["x0"]) == ([{"text": "of 2"}], 0.7)
+
+
+@pytest.mark.parametrize(
+    ("in_sight", "size"), [(60, 1), (61, 2), (145, 2), (160, 2), (161, 2), (400, 4)]
+)
+def test_steps_of_which_many_are_in_sight_are_columns_and_no_stripes(
+    in_sight: int, size: int
+) -> None:
+    """On a phone a step of 145 had less than two pixels: one of orange and one of green."""
+    assert GAPS.group_size(in_sight) == size
+    assert (GAPS.group_size(3 * in_sight, zoomed=True) == 1) is (in_sight <= 100)
+    assert BATCHES.group_size(in_sight) == 1, "lines do not mix"
 
 
 def test_the_longest_gaps_in_sight_have_labels_and_alike_ones_have_none() -> None:

@@ -232,7 +232,6 @@ def test_charts_by_name(stored: RunStore) -> None:
         assert figure.layout.height > 100
     assert [t.name for t in run.figure("gaps").data if len(t.x)] == ["data wait"] * 2 + [
         "compute",
-        "idle share",
     ]
     assert run.figure("gaps").data[1].x[0] == 0.0, "seconds since the run began"
     assert "(simulated)" in vitprof.run(2).figure("device-time").layout.title.text

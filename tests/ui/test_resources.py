@@ -18,7 +18,6 @@ from tests.stored_series import append_steps
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import plain_stops, training
 from vitprof.analysis.timing.summary import RunningTotals
-from vitprof.analysis.timing.timeline import group_size
 from vitprof.charts.live import BATCHES, GAPS, LiveChart, Points
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
@@ -220,8 +219,8 @@ def first(series: Series, n: int) -> Series:
 
 
 def anew(chart: LiveChart, series: Series, view: tuple[float, float] | None) -> list[Points]:
-    start, stop, groups = window(chart, series, ORIGIN_S, view)
-    return chart.build(series, ORIGIN_S, start, stop, group_size(stop - start, groups))
+    start, stop, size = window(chart, series, ORIGIN_S, view)
+    return chart.build(series, ORIGIN_S, start, stop, size)
 
 
 def same(a: list[Points], b: list[Points]) -> bool:

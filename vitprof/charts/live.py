@@ -14,7 +14,7 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing.gaps import IDLE_CAUSES
-from vitprof.analysis.timing.timeline import min_max, slices
+from vitprof.analysis.timing.timeline import group_size, min_max, slices
 from vitprof.charts import style
 
 
@@ -60,8 +60,7 @@ LEAST_SHARE = 1e-3
 
 
 def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    """Returns the points of the gap chart, by trace: the loop's waits, the device's time by kind,
-    the idle share.
+    """Returns the points of the gap chart, by trace: the loop's waits, and the device's time by kind.
 
     Single steps (`k` is 1) have their kinds one after another. A column of `k` steps has them as
     shares of its height; what is drawn later covers what was drawn before. Of the loop's waits for
@@ -115,15 +114,7 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
         waited = boxes(begin, s.end_s, hidden / span, "data wait", hidden)
         lost = boxes(begin, s.end_s, exposed / span, "exposed data wait", exposed)
     other = boxes(s.start_s, begin, full, "other work before it", s.other_s)
-    edges = np.stack([begin, s.end_s], axis=1).ravel()
-    share = np.repeat(s.idle_s / span, 2)
-    return [
-        waited,
-        lost,
-        other,
-        *(drawn[kind] for kind in reversed(IN_COLUMNS)),
-        Points(edges, share),
-    ]
+    return [waited, lost, other, *(drawn[kind] for kind in reversed(IN_COLUMNS))]
 
 
 def column_points(*columns: tuple[str, float], over_time: bool, by: str = "") -> Builder:
@@ -175,6 +166,19 @@ class LiveChart:
     do so in the same refresh, which stays under 20 kB."""
     max_groups: int = MAX_GROUPS
     """Groups at most for the part that the user zoomed in on."""
+    most_single: int = MAX_GROUPS
+    """Points of a whole run up to which each is drawn by itself."""
+
+    def group_size(self, n: int, *, zoomed: bool = False) -> int:
+        """Returns how many of `n` neighbouring points make a group, a power of two.
+
+        `zoomed`: they are a part of a run, and a third of them is in sight
+        (`vitprof.ui.resources.window`).
+        """
+        if zoomed:
+            return group_size(n, self.max_groups)
+        least = 1 if n <= self.most_single else 2
+        return max(least, group_size(n, self.overview_groups))
 
 
 def _with_memory_axis(left_axis: dict[str, Any]) -> dict[str, Any]:
@@ -237,10 +241,10 @@ LABEL_FRAC = 0.16
 GAPS = LiveChart(
     key="gaps",
     title="Where the device idles",
-    help="On top: the idle share. The device's lane: green where it computes, else the colour of what it waited for; "
-    "grey: evaluation and the like. The loop's lane: waits for data; a pale one cost no device time. Zoomed out, a "
-    "column has the shares of its steps. Drag to zoom, or use Ctrl and the wheel; W and S zoom at the pointer, A and D "
-    "move. Double-click to see all.",
+    help="The device's lane: green where it computes, else the colour of what it waited for; grey: evaluation and the "
+    "like. The loop's lane: waits for data; a pale one cost no device time. Up to 60 steps are drawn one by one; of "
+    "more, each column has the shares of its steps. Drag to zoom, or use Ctrl and the wheel; W and S zoom at the "
+    "pointer, A and D move. Double-click to see all.",
     alt="Time line of the device, its idle time in the colour of the cause, and the loop's waits for data",
     source="steps",
     x="compute_start_s",
@@ -250,20 +254,11 @@ GAPS = LiveChart(
         _filled("data wait", style.DATA_WAIT, yaxis="y2", showlegend=False),
         _filled("other work", style.EVALUATION),
         *(_filled(*style.DEVICE_TIME[kind]) for kind in reversed(IN_COLUMNS)),
-        _line(
-            "idle share",
-            style.NEUTRAL,
-            "",
-            "%{y:.0%} idle<extra></extra>",
-            yaxis="y3",
-            showlegend=False,
-        ),
     ),
     layout={
         "xaxis": style.axis("time since the run began (s)", anchor="y2"),
-        "yaxis": _lane("device", 0.24, 0.76, tickvals=[]),
+        "yaxis": _lane("device", 0.24, 0.92, tickvals=[]),
         "yaxis2": _lane("loop", 0, 0.16, tickvals=[]),
-        "yaxis3": _lane("idle", 0.85, 1, tickvals=[0, 1], ticktext=["0", "100%"]),
         "legend": style.LEGEND | {"traceorder": "reversed"},
         "margin": style.MARGIN | {"r": 64},
         "hovermode": "closest",
@@ -271,10 +266,15 @@ GAPS = LiveChart(
         "hoverdistance": -1,
     },
     build=gap_points,
-    # Each column is several pixels wide, and has a few boxes.
+    # Each column is several pixels wide, and has a few boxes. Zoomed in, 100 steps are in sight.
     overview_groups=160,
     max_groups=300,
+    # A phone has 240 pixels for it. A step of less than four is two stripes of a pixel or two, and
+    # orange and green that close mix to olive.
+    most_single=60,
 )
+SHARE_TICKS = {"tickvals": [0, 0.5, 1], "ticktext": ["0", "50%", "100%"]}
+"""Ticks of the device's lane where a column has the shares of its steps."""
 
 BATCHES = LiveChart(
     key="batches",
@@ -443,6 +443,7 @@ def live_figure(
         layout["xaxis"] = style.axis(
             f"time since the run began (s); a column is {each:,} steps", anchor="y2"
         )
+        layout["yaxis"] = layout["yaxis"] | SHARE_TICKS
     if notes:
         layout["annotations"] = list(notes)
     if math.isfinite(mark):

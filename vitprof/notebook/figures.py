@@ -13,7 +13,6 @@ from vitprof.analysis.timing import loading, steady, utilisation
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.timeline import (
     after_largest_gap,
-    group_size,
     one_step,
     timeline,
     typical_step,
@@ -113,11 +112,11 @@ def _live(chart: live.LiveChart) -> NamedChart:
     def build(m: Material) -> dict[str, Any]:
         series: Series = m.steps if chart.source == "steps" else m.telemetry
         n = len(next(iter(series.values())))
-        rows_a_point = group_size(n, chart.overview_groups)
+        rows_a_point = chart.group_size(n)
         points = chart.build(series, m.run.t_origin_s or 0.0, 0, n, rows_a_point)
         if not any(np.isfinite(p.y).any() for p in points):
             raise m.refuse("none of its figures is known")
-        return live.live_figure(chart, points)
+        return live.live_figure(chart, points, each=rows_a_point)
 
     return NamedChart(chart.title, USUAL_HEIGHT_PX, build, of_device=chart is live.GAPS)
 

@@ -19,7 +19,7 @@ import streamlit as st
 
 from vitprof import errors, home
 from vitprof.analysis.arrays import Floats, Series
-from vitprof.analysis.timing import steady, summary, timeline
+from vitprof.analysis.timing import steady, summary
 from vitprof.charts.live import LiveChart, Points
 from vitprof.config import accelerators, availability, estimates, gpu_findings, own_script
 from vitprof.experiments.trials import OnProgress, Progress, Stop
@@ -402,8 +402,7 @@ class PointCache:
         """Returns a `Points` for each trace of `chart`: of the whole run, or finer of the range of
         x in `view`.
         """
-        start, stop, groups = window(chart, series, origin_s, view)
-        size = timeline.group_size(stop - start, groups)
+        start, stop, size = window(chart, series, origin_s, view)
         drawn = self._drawn.get(chart.key)
         if drawn is None or not drawn.begins(run_id, start, size) or drawn.until > stop:
             none = chart.build(series, origin_s, start, start, size)
@@ -431,14 +430,14 @@ def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
 def window(
     chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None
 ) -> tuple[int, int, int]:
-    """Returns the points to draw, as (start, stop), and the most groups to draw them in.
+    """Returns the points to draw, as (start, stop), and how many of them make a group.
 
     They are all points, or those in view and as much again on either side, so that panning shows
     something at once.
     """
     n = len(next(iter(series.values())))
     if view is None:
-        return 0, n, chart.overview_groups
+        return 0, n, chart.group_size(n)
     if chart.x == "index":
         x: Floats = np.arange(n, dtype=float)
         origin = 0.0
@@ -450,5 +449,5 @@ def window(
     start = max(0, int(np.searchsorted(x, low - margin + origin)) - 1)
     stop = int(np.searchsorted(x, high + margin + origin, side="right"))
     if stop <= start:  # zoomed to where there are no points
-        return 0, n, chart.overview_groups
-    return start, stop, chart.max_groups
+        return 0, n, chart.group_size(n)
+    return start, stop, chart.group_size(stop - start, zoomed=True)
