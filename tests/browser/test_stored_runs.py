@@ -144,6 +144,7 @@ PAGES = {
     "?run=1": "[role=tab]",
     "compare?runs=1,2": ".st-key-compare-shares .main-svg",
     "compare?runs=1,2&show=Data%20waits": ".st-key-compare-waits .main-svg",
+    "compare?runs=1,2&show=For%20a%20talk": ".vitprof-picture img[src^='data:']",
     "history": f"{HISTORY} canvas",
     "tournament?tournament=1": "[data-testid=stDataFrame] canvas",
     "strategies?strategy-workers=true": ".vitprof-diagram",

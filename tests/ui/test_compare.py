@@ -426,6 +426,27 @@ def test_headroom_where_it_was_measured(store: RunStore) -> None:
     assert f"Headroom is not measured for run {without}." in said(at)
 
 
+def test_a_picture_of_two_runs_for_a_talk(store: RunStore) -> None:
+    slow, fast = add_run(store), add_run(store, wait_s=0.0001, strategy="memory")
+    at = compare(fast, slow, show="For a talk")
+    picture = charts(at)[f"talk-{slow}-{fast}"]
+    title = picture["alt"].split(". ")[0]
+    assert title == "Training on the CPU waits for data 50% of the time; with memory 2.0%"
+    assert picture["name"] == f"vitprof-run-{slow}-and-{fast}"
+    assert picture["wide"]["layout"]["width"] > picture["narrow"]["layout"]["width"]
+    turned = compare(fast, slow, show="For a talk", baseline=str(fast))
+    assert f"talk-{fast}-{slow}" in charts(turned)
+    for other in (
+        compare(slow, show="For a talk"),
+        compare(slow, fast, add_run(store), show="For a talk"),
+    ):
+        assert any("Choose two runs" in shown.value for shown in other.info)
+        assert not charts(other)
+    loaded = add_run(store, loader_only=True)
+    at = compare(slow, loaded, show="For a talk")
+    assert "there is no picture" in said(at)
+
+
 def test_settings_that_differ(store: RunStore) -> None:
     a, b = add_run(store, batch_size=64), add_run(store, batch_size=96, strategy="memory")
     at = compare(a, b, show="Settings that differ", baseline=str(b))

@@ -46,6 +46,14 @@ DEVICE_TIME: dict[str, tuple[str, str]] = {
 """Kinds of time (`timeline.KINDS`: compute, the causes of gaps, launch bubbles) -> their name and
 colour."""
 
+ACTIVITY: dict[str, tuple[str, str]] = {
+    "compute": ("computes", COMPUTE),
+    "data": ("waits for data", DATA_WAIT),
+    "other": ("other", NEUTRAL),
+}
+"""What a device does in a picture of three colours (`timing.activity.ACTIVITIES`) -> its name and
+colour."""
+
 LOADING_COLOURS: dict[str, str] = {
     "sampler": "#8000C0",
     "read": "#662506",

@@ -27,6 +27,7 @@ from vitprof.ui import (
     findings,
     resources,
     tables,
+    talk,
     texts,
     widgets,
 )
@@ -38,7 +39,7 @@ OFFERED = 100
 MAX_RUNS_IN_URL = 400
 """Run numbers that are read from a URL, at most; 2,000 characters hold about as many."""
 KEY = "compare-runs"
-CHOSEN = "compare runs chosen"
+CHOSEN = talk.COMPARED
 SUGGESTED = "compare runs suggested"
 BASELINE = "baseline"
 BASELINE_KEY = "compare-baseline"
@@ -74,6 +75,10 @@ def page() -> None:
         "settings": (
             "Settings that differ",
             lambda: compare_sections.draw_settings(runs, baseline),
+        ),
+        "talk": (
+            "For a talk",
+            lambda: compare_sections.draw_talk(runs, baseline, comparable=comparable),
         ),
     }
     words = {name: words for name, (words, _) in drawn.items()}

@@ -1,6 +1,7 @@
 """The sections of the Compare page.
 
-They are device time, every step, data waits, headroom, and the settings that differ.
+They are device time, every step, data waits, headroom, the settings that differ, and a picture for
+a talk.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from vitprof.analysis.timing.gaps import IDLE_CAUSES
 from vitprof.charts import breakdown, comparison, style
 from vitprof.config import descriptions
 from vitprof.store import StoredRun
-from vitprof.ui import findings, live_chart, tables, texts, widgets
+from vitprof.ui import findings, live_chart, tables, talk, texts, widgets
 from vitprof.ui.profile.live import is_simulated_run
 
 CHART_HEIGHT = 400
@@ -340,6 +341,16 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
         "(default): chosen by the strategy, the model or vitprof. not set: left out, or not used "
         "by this strategy."
     )
+
+
+def draw_talk(runs: Sequence[StoredRun], baseline: int | None, *, comparable: bool) -> None:
+    """Draws the picture of two runs, the baseline first."""
+    if len(runs) != 2:
+        st.info("Choose two runs: the picture shows one above the other.")
+        return
+    now = runs[baseline or 0]
+    (then,) = (run for run in runs if run.id != now.id)
+    talk.draw_of_pair(now, then, fair=comparable)
 
 
 def _value(cell: Cell) -> str:

@@ -41,7 +41,7 @@ STATIC = "app/static"
 _BOOTSTRAP = """\
 const b=document.querySelector('script[src*="static/js/"]'),r=b?new URL("../../",b.src):document.baseURI,
 [u,p]=%s.map(f=>new URL(f,r).href),m=import(u).catch(()=>0);
-export default async c=>{const l=await m;if(l)return l.default(c,p);
+export default async c=>{const l=await m;if(l)return l.%s(c,p);
 c.parentElement.textContent=`This chart cannot be drawn: ${u} could not be loaded.`}"""
 
 DEFLATE_FROM = 1500
@@ -194,7 +194,7 @@ def live_chart(
     # carry components over.
     mount = st.components.v2.component(
         "vitprof_live_chart",
-        js=_BOOTSTRAP % json.dumps([url_of(CHART_JS), url_of(PLOTLY_JS)]),
+        js=_bootstrap("default"),
         isolate_styles=False,
     )
     mount(
@@ -204,6 +204,30 @@ def live_chart(
         on_picked_change=picked,
         on_resync_change=_ignore,
     )
+
+
+def _bootstrap(mounts: str) -> str:
+    """Returns the JavaScript that loads the chart's module and calls this function of it."""
+    return _BOOTSTRAP % (json.dumps([url_of(CHART_JS), url_of(PLOTLY_JS)]), mounts)
+
+
+def picture(wide: go.Figure, narrow: go.Figure, *, key: str, name: str, alt: str) -> None:
+    """Draws a picture to take away, with a button for each format that it can be saved in.
+
+    On a narrow page `narrow` is shown; what is saved is always `wide`. Both have a width and a
+    height; `name` is the file's, without a suffix.
+    """
+    sent = {}
+    for size, figure in (("wide", wide), ("narrow", narrow)):
+        plain = figure.to_dict()
+        data = [trace | _columns(trace) for trace in plain["data"]]
+        sent[size] = {"data": data, "layout": _without(plain["layout"], "template")}
+    body = zlib.compress(_dumps({**sent, "name": name, "alt": alt}).encode(), 6)
+    message = key.encode() + b"\n" + body  # as in `payload`
+    mount = st.components.v2.component(
+        "vitprof_picture", js=_bootstrap("picture"), isolate_styles=False
+    )
+    mount(key=key, data=message)
 
 
 @lru_cache

@@ -26,7 +26,7 @@ CHARTS: dict[str, set[str]] = {
     "Answer": {"live-gaps", "device-time", "waterfall"},
     "Timeline": {"live-gaps", "timeline", "step-chain", "live-batches", "live-loss", "live-cpu"},
     "Loading": {"loading-bar", "typical-chain"},
-    "Export": set(),
+    "Export": {"talk-1"},
 }
 """Tab -> its charts, of a run whose headroom was measured."""
 

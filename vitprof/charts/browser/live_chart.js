@@ -14,6 +14,7 @@ const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: BU
 const NARROW = { ...CONFIG, displayModeBar: false };
 const BARE = { ...NARROW, scrollZoom: false };
 const NUMBERS = { f8: Float64Array, f4: Float32Array, i4: Int32Array };
+const SAVED_AS = { png: 2, svg: 1 }; // format of a picture -> its pixels for each one of the figure
 const AXIS = /^[xy]axis\d*/;
 // Keys as in Perfetto: how each changes the window in x, as shares of its width around the pointer's place in it.
 const KEYS = { w: (at) => [at / 3, -(1 - at) / 3], s: (at) => [-at / 2, (1 - at) / 2] };
@@ -345,6 +346,72 @@ class LiveChart {
     if (JSON.stringify(view) === this.reported) return;
     this.reported = JSON.stringify(view);
     this.component.setStateValue("view", view);
+  }
+}
+
+const pictures = new WeakMap(); // the element Streamlit gave -> its picture
+
+// A picture to take away (live_chart.picture): an image that scales with the page, and buttons that save it at its own
+// size. Plotly makes both here in the browser.
+export function picture(component, plotlyUrl) {
+  const root = component.parentElement;
+  if (!root.isConnected) return () => {};
+  if (!pictures.has(root)) pictures.set(root, new Picture(root, plotlyUrl));
+  const shown = pictures.get(root);
+  unpacked(component.data.subarray(component.data.indexOf(10) + 1)).then((update) => shown.receive(update));
+  return () => {
+    if (!root.isConnected) shown.sizes.disconnect();
+  };
+}
+
+class Picture {
+  image = new Image();
+  sizes = new ResizeObserver(() => this.draw());
+
+  constructor(root, plotlyUrl) {
+    this.root = Object.assign(document.createElement("div"), { className: "vitprof-picture" });
+    const buttons = Object.entries(SAVED_AS).map(([format, scale]) => {
+      const words = { type: "button", textContent: format.toUpperCase(), onclick: () => this.save(format, scale) };
+      const button = Object.assign(document.createElement("button"), words);
+      button.setAttribute("aria-label", `Save the picture as ${words.textContent}`);
+      return button;
+    });
+    this.root.append(this.image, ...buttons);
+    root.append(this.root);
+    this.sizes.observe(this.root);
+    this.plotly = loadPlotly(plotlyUrl);
+    this.plotly.catch(() => (this.root.textContent = `This picture cannot be drawn: ${plotlyUrl} could not be loaded.`));
+  }
+
+  receive(update) {
+    this.update = update;
+    this.image.alt = update.alt;
+    this.draw();
+  }
+
+  async draw() {
+    const width = this.root.clientWidth;
+    if (!this.update || !width) return;
+    const size = width < NARROW_PX ? "narrow" : "wide";
+    const drawn = JSON.stringify([size, readTheme(this.root), this.update]);
+    if (drawn === this.drawn) return;
+    this.drawn = drawn;
+    const url = await this.made(size, { format: "svg" });
+    if (drawn !== this.drawn) return; // another one is wanted meanwhile
+    Object.assign(this.image, { src: url, width: this.update[size].layout.width, height: this.update[size].layout.height });
+  }
+
+  async made(size, options) {
+    await this.plotly;
+    const { data, layout } = this.update[size];
+    const traces = data.map((trace) => Object.fromEntries(Object.entries(trace).map(([k, v]) => [k, decode(v)])));
+    const figure = { data: traces, layout: { ...structuredClone(layout), template: { layout: readTheme(this.root) } } };
+    return window.Plotly.toImage(figure, { width: layout.width, height: layout.height, ...options });
+  }
+
+  async save(format, scale) {
+    const href = await this.made("wide", { format, scale });
+    Object.assign(document.createElement("a"), { href, download: `${this.update.name}.${format}` }).click();
   }
 }
 

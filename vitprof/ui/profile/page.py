@@ -15,7 +15,7 @@ from vitprof.analysis.verdict.advice import apply
 from vitprof.charts import breakdown
 from vitprof.config import own_script
 from vitprof.recording.verdict import Advice, Verdict
-from vitprof.ui import downloads, findings, live_chart, notifications, resources, widgets
+from vitprof.ui import downloads, findings, live_chart, notifications, resources, talk, widgets
 from vitprof.ui.profile import live, proof, runs, settings, timeline, verdict_card, welcome
 from vitprof.ui.profile.headroom_section import draw_headroom
 from vitprof.ui.profile.rank_section import draw_ranks
@@ -99,7 +99,9 @@ CHARTED_STEPS = 100_000
 
 
 def draw_export(run: store.StoredRun) -> None:
-    """Draws the tab: files, code, and the answer as text."""
+    """Draws the tab: the picture for a talk, files, code, and the answer as text."""
+    if not run.config.loader_only:
+        talk.draw_of_run(run)
     downloads.draw_exports(run)
     verdict_card.draw_as_markdown(run)
 

@@ -134,9 +134,9 @@ def draw_title(run: store.StoredRun) -> None:
         ):
             start(run.config)
             st.rerun()
-        before = "" if run.live else _before(run)
-        if before and st.button(f"Compare with run {before}", icon=COMPARE, help=COMPARE_HELP):
-            st.switch_page("pages/compare.py", query_params={RUNS: f"{before},{run.id}"})
+        earlier = "" if run.live else before(run)
+        if earlier and st.button(f"Compare with run {earlier}", icon=COMPARE, help=COMPARE_HELP):
+            st.switch_page("pages/compare.py", query_params={RUNS: f"{earlier},{run.id}"})
         if run.live and jobs.may_stop(run.id):
             # of a run that waits, Cancel is beside its place in the queue
             waits = run.status == "queued" and ahead_of(jobs.store, run.id)
@@ -149,18 +149,18 @@ def draw_title(run: store.StoredRun) -> None:
             st.caption(texts.escaped(starter), width="content")
 
 
-def _before(run: store.StoredRun) -> str:
+def before(run: store.StoredRun) -> str:
     """Returns the number of the run from which this one was started; "" where the two cannot be
     compared.
     """
     shown_before = st.session_state.get(BEFORE.format(run.id)) or ""
     try:
-        before = resources.store().run(int(shown_before))
+        earlier = resources.store().run(int(shown_before))
     except (errors.StoreError, ValueError):  # deleted meanwhile; or no run was shown
         return ""
-    same_data = before.config.dataset == run.config.dataset
-    same_device = before.config.device == run.config.device
-    return str(before.id) if same_data and same_device else ""
+    same_data = earlier.config.dataset == run.config.dataset
+    same_device = earlier.config.device == run.config.device
+    return str(earlier.id) if same_data and same_device else ""
 
 
 def _draw_commands(command: str) -> None:

@@ -1,0 +1,150 @@
+"""The picture for a talk: of a run, or of a run and of what it is compared with."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from vitprof import errors
+from vitprof.analysis import thresholds
+from vitprof.analysis.compare import comparison, guard
+from vitprof.analysis.compare.comparison import RunComparison
+from vitprof.analysis.tournament.recommend import least_others
+from vitprof.charts.talk import NARROW
+from vitprof.export import talk
+from vitprof.store import StoredRun
+from vitprof.ui import findings, live_chart, resources, texts, widgets
+from vitprof.ui.profile import proof, runs
+from vitprof.ui.tournament import state
+
+HELP = (
+    "What the device did: a stretch of steady training, typical of the run, and beneath it the "
+    "whole run. Two runs have the same axes. Saved as it is shown, PNG with two pixels for each."
+)
+CHOICE_HELP = "Both on the same axes, or one."
+KEPT = 8
+"""Pictures that stay in memory."""
+COMPARED = "compare runs chosen"
+"""Key of the runs that were last chosen on Compare."""
+
+
+@texts.guarded
+def draw_of_run(run: StoredRun) -> None:
+    """Draws the picture of a run, and with a choice the one of the run and its fix, if known."""
+    st.header("For a talk", anchor=False, help=HELP)
+    pair = _proven(run) or _compared(run)
+    if pair is None:
+        draw([run], None)
+        return
+    both, gain = pair
+    other = next(one for one in both if one.id != run.id)
+    choices = {"pair": f"With run {other.id}", "alone": "This run alone"}
+    chosen = widgets.choose(
+        "talk", "What it shows", choices, default="pair", help=CHOICE_HELP, show_label=False
+    )
+    if chosen == "pair":
+        draw(both, gain)
+    else:
+        draw([run], None)
+
+
+@texts.guarded
+def draw_of_pair(now: StoredRun, then: StoredRun, *, fair: bool) -> None:
+    """Draws the picture of two runs; `fair` is whether their speeds can be compared."""
+    st.header("For a talk", anchor=False, help=HELP)
+    draw([now, then], _gain(now, then, fair=fair))
+
+
+def draw(shown: Sequence[StoredRun], gain: RunComparison | None) -> None:
+    """Draws the picture of these runs, with its buttons."""
+    verdicts = [findings.verdict_of(run) for run in shown]
+    known = tuple(
+        (run.id, hash(verdict.sentence)) for run, verdict in zip(shown, verdicts, strict=True)
+    )
+    made = _made(known, repr(gain), gain)
+    if made is None:
+        st.caption(
+            "Of these runs it is not known when the device computed, so there is no picture."
+        )
+        return
+    wide = made.figure()
+    numbers = "-".join(str(run.id) for run in shown)
+    live_chart.picture(
+        wide, made.figure(NARROW), key=f"talk-{numbers}", name=made.name, alt=made.alt
+    )
+
+
+@st.cache_resource(show_spinner=False, max_entries=KEPT)
+def _made(
+    known: tuple[tuple[int, int], ...], gain: str, _gain: RunComparison | None
+) -> talk.Talk | None:
+    """Returns the picture; `known`, ids and what their verdicts say, and `gain` are the key."""
+    parts = []
+    for run_id, _ in known:
+        run = resources.store().run(run_id)
+        parts.append(talk.Part(run, resources.store().steps(run_id), findings.verdict_of(run)))
+    return talk.talk(parts, _gain)
+
+
+Pair = tuple[tuple[StoredRun, StoredRun], RunComparison]
+"""The run as it was and the other one, and how that compares."""
+
+
+def _proven(run: StoredRun) -> Pair | None:
+    """Returns the run and one of the advised job, where that was proven to be faster: the best of
+    such proofs. Where other programs ran meanwhile, the two have no ratio.
+    """
+    best: Pair | None = None
+    for one in proof.begun(run):
+        if one.held:
+            continue
+        view = state.view(one.id)
+        now = view.state()
+        board = view.board(now)
+        row = board.row(now.planned[proof.ADVISED].key)
+        if row is None or row.against_baseline != "faster":
+            continue
+        others = [least_others(row) >= thresholds.OTHERS_CORES for row in board.rows]
+        # With other programs running the ratio may be another one than on a quiet machine.
+        relation: comparison.Relation = "not comparable" if any(others) else "faster"
+        gain = RunComparison(row.speed_up, row.speed_up_low, row.speed_up_high, relation)
+        if best is not None and best[1].speed_up >= gain.speed_up:
+            continue
+        for outcome in row.entry.outcomes:
+            then = _ended(outcome.run_id)
+            if then is not None:
+                best = ((run, then), gain)
+                break
+    return best
+
+
+def _compared(run: StoredRun) -> Pair | None:
+    """Returns the run and the one that it was compared with in this session: from which it was
+    started, or the other one chosen on Compare.
+    """
+    before = runs.before(run)
+    ids = [int(before), run.id] if before else list(st.session_state.get(COMPARED, []))
+    if len(ids) != 2 or run.id not in ids:
+        return None
+    both = [_ended(run_id) for run_id in ids]
+    now, then = both
+    if now is None or then is None:
+        return None
+    if comparison.slowest([now.summary, then.summary]) == 1:
+        now, then = then, now
+    fair = guard.is_fair(guard.comparability([findings.facts_of(one.id) for one in (now, then)]))
+    return (now, then), _gain(now, then, fair=fair)
+
+
+def _gain(now: StoredRun, then: StoredRun, *, fair: bool) -> RunComparison:
+    return comparison.against([now.summary, then.summary], 0, fair=fair)[1]
+
+
+def _ended(run_id: int) -> StoredRun | None:
+    """Returns a run that has ended and has steps; None where it is another one, or deleted."""
+    try:
+        run = resources.store().run(run_id)
+    except errors.StoreError:
+        return None
+    if run.live or run.summary is None or not run.summary.n_steps:
+        return None
+    return run
