@@ -10,14 +10,14 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from tests.series import made_steps
+from vitprof.analysis.timing import activity
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_of, transform_times
 from vitprof.analysis.timing.timeline import one_step, timeline
-from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.headroom import Anchor, headroom
 from vitprof.charts.breakdown import device_time, loading_bar, transform_bars, waterfall
-from vitprof.charts.comparison import idle_strips
-from vitprof.charts.style import COMPUTE, DATA_WAIT, DEVICE_TIME, LOADING_COLOURS, NEUTRAL
+from vitprof.charts.comparison import activity_strips
+from vitprof.charts.style import DATA_WAIT, DEVICE_TIME, LOADING_COLOURS, NEUTRAL
 from vitprof.charts.timeline import MAX_SHAPES, batch_chain, timeline_chart
 from vitprof.config import RunConfig
 from vitprof.recording.columns import Phase
@@ -154,23 +154,30 @@ def test_loading_is_one_bar_of_milliseconds_of_the_parts_that_are_known(steps: A
     assert "n = 198" in figure.layout.xaxis.title.text
 
 
-def test_the_heat_map_has_as_many_cells_for_a_long_run_as_for_a_short_one(steps: Any) -> None:
-    edges, share = idle_bins(steps, PHASES)
-    figure = valid(idle_strips(["<b>"], edges, share[None], origin_s=ORIGIN))
-    (heat,) = figure.data
-    assert (list(heat.y), heat.z.shape, heat.colorscale[0]) == (
-        ["&lt;b&gt;"],
-        (1, 500),
-        (0.0, COMPUTE),
+def test_strips_of_long_runs_cost_as_much_as_those_of_short_ones(steps: Any) -> None:
+    strip = activity.whole_run(steps)
+    figure = valid(activity_strips(["<b>", "other"], [strip, strip]))
+    computes, waits, other = figure.data
+    assert [trace.name for trace in figure.data] == ["computes", "waits for data", "other"]
+    assert len(computes.x) <= 2 * (4 * 160 + 1)
+    assert list(figure.layout.yaxis.ticktext) == ["&lt;b&gt;", "other"]
+    assert np.nanmax(computes.y) == pytest.approx(1.85), "the second run's strip ends there"
+    assert area(computes) + area(waits) + area(other) == pytest.approx(
+        2 * 0.85 * strip.end_s[-1], rel=1e-3
     )
-    length = (edges[-1] - edges[0]) / 500
-    assert heat.x[0] == pytest.approx(edges[0] - ORIGIN + length / 2)
-    blank = heat.x[np.isnan(heat.z[0])] + ORIGIN
-    assert 108.1 < blank.min() < blank.max() < 108.9  # evaluation
-    busy = np.nanmean(1 - share[edges[1:] < 108.0])
-    assert busy == pytest.approx(0.5, abs=0.01)
-    edges, share = idle_bins({k: v[:0] for k, v in steps.items()}, ())
-    assert not np.size(idle_strips(["device"], edges, share[None]).data[0].z)
+    nothing = activity.whole_run({k: v[:0] for k, v in steps.items()})
+    assert not any(np.size(trace.x) for trace in activity_strips(["device"], [nothing]).data)
+
+
+def area(trace: Any) -> float:
+    """The area of a trace's closed lines."""
+    total = 0.0
+    ends = np.flatnonzero(np.isnan(trace.x))
+    for first, last in zip([0, *(ends[:-1] + 1)], ends, strict=True):
+        x = np.asarray(trace.x[first:last], dtype=float)
+        y = np.asarray(trace.y[first:last], dtype=float)
+        total += abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2
+    return total
 
 
 def test_a_bar_for_each_in_the_order_of_the_compose() -> None:

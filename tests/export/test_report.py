@@ -164,6 +164,24 @@ def test_several_runs_stand_side_by_side_with_what_makes_them_unlike(
     assert compared.said.count("not comparable") == in_its_note
 
 
+def test_two_runs_are_one_picture_with_the_verdict_as_its_title(
+    store: RunStore, run: StoredRun
+) -> None:
+    slow = store.run(add_run(store, n=40, wait_s=0.015, device="simulated:5,0"))
+    page = parsed(html_report(store, [run, slow], now=NOW))
+    assert page.said.count("What the device did") == 1
+    (picture,) = (c for c in json.loads(page.scripts[1]) if c["layout"].get("meta"))
+    for layout in (picture["layout"], picture["layout"]["meta"]["narrow"]["layout"]):
+        words = " ".join(note["text"] for note in layout["annotations"])
+        title = re.sub("</?b>|<br>", " ", words)
+        assert "The simulated GPU waits for data 75% of the time; with workers 50%" in " ".join(
+            title.split()
+        )
+    assert "width" not in picture["layout"], "that of the page"
+    alone = parsed(html_report(store, [run], now=NOW))
+    assert alone.said.count("What the device did") == 1
+
+
 def test_headroom_is_in_it_where_it_was_measured(store: RunStore, run: StoredRun) -> None:
     anchors = [Anchor("A", 4e-5, 3.9e-5, 4.1e-5, 2, 70), Anchor("C", 1e-4, 0.9e-4, 1.1e-4, 2, 70)]
     found = headroom(anchors, baseline="C", notes=["a note"])
@@ -184,7 +202,7 @@ def test_many_long_runs_stay_below_5_mb(
     steps["t_start_s"] = 100 + np.cumsum(0.01 + noise)
     steps["made_start_s"], steps["compute_start_s"] = steps["t_start_s"], steps["t_start_s"] + 0.005
     telemetry = {name: np.empty(0) for name in TELEMETRY_COLUMNS}
-    one = _contents(run, steps, telemetry, None, None, charted=True)
+    one = _contents(run, steps, telemetry, None, None, charted=True, pictured=True)
     size = sum(len(part.figure) for part in one.parts if hasattr(part, "figure"))
     page = len(html_report(store, [run], now=NOW))
     tables = page - sum(len(s) for s in parsed(html_report(store, [run], now=NOW)).scripts)

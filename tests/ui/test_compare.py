@@ -385,10 +385,10 @@ def test_a_few_warnings_are_told_and_many_are_a_count(
 def test_idle_time_by_cause(store: RunStore) -> None:
     trained, loaded = add_run(store), add_run(store, loader_only=True)
     at = compare(trained, loaded)
-    assert "compare-idle" in charts(at)
+    assert "compare-strips" in charts(at)
     assert "compare-shares" in charts(at)
     assert f"Loader only, so no device time: run {loaded}." in said(at)
-    assert "compare-idle" not in charts(compare(loaded))
+    assert "compare-strips" not in charts(compare(loaded))
     short = add_run(store, n=1)
     assert f"with too few device timings: run {short}." in said(compare(trained, short))
     at.segmented_control(key="unit").set_value("share").run()

@@ -1,4 +1,4 @@
-"""Charts of ended runs side by side: lines, bars, distributions, and idle time as colours.
+"""Charts of ended runs side by side: lines, bars, distributions, and what devices did over time.
 
 A run has the same colour in each, by its place among the runs.
 """
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Interval
 from vitprof.analysis.compare.comparison import Distribution
+from vitprof.analysis.timing.activity import ACTIVITIES, Strip
 from vitprof.charts import style
+from vitprof.charts.talk import filled, joined, outline
 
 Numbers = Floats | NDArray[np.float32]
 
@@ -147,37 +149,35 @@ def change_in_words(change: Interval, unit: str) -> str:
     return f"{words} (± {reach})" if float(reach) > 0 else words
 
 
-def idle_strips(
-    names: Sequence[str],
-    edges_s: Floats,
-    idle: Floats,
-    *,
-    since: str = "training began",
-    origin_s: float = 0.0,
-) -> go.Figure:
-    """Returns the idle share over time as one row of colours for each run: green is busy, red is
-    idle.
+STRIP_FRAC = 0.85
+"""Height of a run's strip over the distance from one to the next."""
 
-    `idle` is (runs, m) (`analysis.timing.utilisation.idle_bins`); blank (NaN) is evaluation, or
-    after the run's end. `edges_s` is (m + 1,) and `origin_s`, where the x axis begins, is on the
-    same clock. The cost does not depend on the length of the run.
+
+def activity_strips(
+    names: Sequence[str], strips: Sequence[Strip], *, since: str = "training began"
+) -> go.Figure:
+    """Returns a strip for each run, in which a column shows which share of it the device computed,
+    waited for data, or did neither.
+
+    The cost does not depend on the length of the runs.
     """
-    heat = go.Heatmap(
-        x=((edges_s[:-1] + edges_s[1:]) / 2 - origin_s).astype(np.float32),
-        y=[on_axis(name) for name in names],
-        z=(idle * 100).astype(np.float32),
-        zmin=0,
-        zmax=100,
-        ygap=3,
-        colorscale=[[0.0, style.COMPUTE], [1.0, style.IDLE]],
-        showscale=False,
-        hoverongaps=False,
-        hovertemplate="%{y}<br>at %{x:.4~g} s: device idle %{z:.0f}%<extra></extra>",
-    )
-    return go.Figure(heat).update_layout(
-        margin=style.MARGIN | {"l": 16, "t": 10},
+    figure = go.Figure()
+    for at, activity in enumerate(ACTIVITIES):
+        words, colour = style.ACTIVITY[activity]
+        outlines = [outline(strip, at, (row, row + STRIP_FRAC)) for row, strip in enumerate(strips)]
+        x, y = joined(outlines)
+        figure.add_scatter(
+            x=x.astype(np.float32), y=y.astype(np.float32), name=words, **filled(colour)
+        )
+    shown = [on_axis(name) for name in names]
+    middles = [row + STRIP_FRAC / 2 for row in range(len(shown))]
+    rows = {"tickvals": middles, "ticktext": shown, "range": [max(len(shown), 1), 0]}
+    return figure.update_layout(
+        style.WITH_LEGEND,
+        margin_l=16,
+        hovermode=False,
         xaxis=style.axis(f"time since {since} (s)"),
-        yaxis=style.categories(autorange="reversed", automargin=True, showgrid=False),
+        yaxis=style.axis("", automargin=True, showgrid=False, fixedrange=True, **rows),
     )
 
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from vitprof import errors, store
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing import loading, steady, utilisation
+from vitprof.analysis.timing import activity, loading, steady
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.timeline import (
     after_largest_gap,
@@ -19,7 +19,7 @@ from vitprof.analysis.timing.timeline import (
 )
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.charts import breakdown, live, style
-from vitprof.charts.comparison import idle_strips
+from vitprof.charts.comparison import activity_strips
 from vitprof.charts.timeline import batch_chain, timeline_chart
 from vitprof.program import program
 
@@ -134,10 +134,7 @@ def _device_time(m: Material) -> go.Figure:
 
 
 def _idle(m: Material) -> go.Figure:
-    edges, share = utilisation.idle_bins(m.steps, m.run.phases)
-    return idle_strips(
-        ["device"], edges, share[None], since="the run began", origin_s=m.run.t_origin_s or 0.0
-    )
+    return activity_strips(["device"], [activity.whole_run(m.steps)])
 
 
 def _timeline(m: Material) -> go.Figure:
@@ -190,7 +187,7 @@ FIGURES: Mapping[str, NamedChart] = {
         for chart in (live.GAPS, live.BATCHES, live.LOSSES, live.GPU, live.CPU)
     },
     "device-time": NamedChart("Where the device's time went", 200, _device_time, of_device=True),
-    "idle": NamedChart("Idle share over the run", 150, _idle, of_device=True),
+    "idle": NamedChart("What the device did over the run", 190, _idle, of_device=True),
     "timeline": NamedChart("Step by step", 260, _timeline, of_device=True, takes_step=True),
     "batch": NamedChart("How a batch was made", 250, _batch, takes_step=True),
     "loading": NamedChart("Where a batch's loading time goes", 270, _loading),

@@ -78,7 +78,7 @@ def page() -> None:
         ),
         "talk": (
             "For a talk",
-            lambda: compare_sections.draw_talk(runs, baseline, comparable=comparable),
+            lambda: compare_sections.draw_talk(runs, baseline),
         ),
     }
     words = {name: words for name, (words, _) in drawn.items()}

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from vitprof.analysis.compare.comparison import on_one_axis
 from vitprof.analysis.compare.differences import Cell, config_differences
 from vitprof.analysis.timing.gaps import IDLE_CAUSES
 from vitprof.charts import breakdown, comparison, style
@@ -22,8 +21,6 @@ from vitprof.ui.profile.live import is_simulated_run
 
 CHART_HEIGHT = 400
 LEGEND_ROW = 20
-STRIP_BINS = 400
-"""Spans of time in a row of idle shares; all runs share one axis."""
 LONGEST_NAME = 48
 """Characters of a run's name in a chart: more leave no room for the chart on a phone."""
 RUN_WIDTH = 190
@@ -103,7 +100,7 @@ def _these(runs: Sequence[StoredRun]) -> str:
 
 
 def draw_device_time(runs: Sequence[StoredRun]) -> None:
-    """Draws the parts of each run's mean step, and the idle share over each run's length."""
+    """Draws the parts of each run's mean step, and what its device did from begin to end."""
     trained = [run for run in runs if not run.config.loader_only]
     if len(trained) < len(runs):
         loaded = [run for run in runs if run.config.loader_only]
@@ -148,16 +145,14 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         height=height,
         key="compare-shares",
     )
-    about = "Each run from its first request for a batch to the end of its last step."
-    st.header("Idle share over each run", anchor=False, help=about)
-    st.caption(
-        "Green: the device is busy. Pink: it idles. Blank: it evaluates, or the run has ended."
+    about = (
+        "Each run from its first step to its last. A column shows the shares of its steps. Waits "
+        "for data include copies; other: Python, launching kernels, evaluation."
     )
-    strips = [(time.edges_s, time.idle) for time in times.values() if time.mean is not None]
-    edges, idle = on_one_axis(strips, bins=STRIP_BINS)
-    live_chart.plot(
-        comparison.idle_strips(names, edges, idle), height=height - 50, key="compare-idle"
-    )
+    st.header("Does it change over the run?", anchor=False, help=about)
+    strips = [time.strip for time in times.values() if time.mean is not None]
+    figure = comparison.activity_strips(names, strips)
+    live_chart.plot(figure, height=height - 20, key="compare-strips")
 
 
 def draw_steps(runs: Sequence[StoredRun]) -> None:
@@ -343,14 +338,14 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     )
 
 
-def draw_talk(runs: Sequence[StoredRun], baseline: int | None, *, comparable: bool) -> None:
+def draw_talk(runs: Sequence[StoredRun], baseline: int | None) -> None:
     """Draws the picture of two runs, the baseline first."""
     if len(runs) != 2:
         st.info("Choose two runs: the picture shows one above the other.")
         return
     now = runs[baseline or 0]
     (then,) = (run for run in runs if run.id != now.id)
-    talk.draw_of_pair(now, then, fair=comparable)
+    talk.draw_of_pair(now, then)
 
 
 def _value(cell: Cell) -> str:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import streamlit as st
 
-from vitprof.analysis.arrays import Floats, Interval, Series
+from vitprof.analysis.arrays import Interval, Series
 from vitprof.analysis.compare import comparison, differences, guard
 from vitprof.analysis.timing import (
+    activity,
     loading,
     periods,
     slow_samples,
@@ -19,7 +20,6 @@ from vitprof.analysis.timing import (
     steady,
     summary,
     timeline,
-    utilisation,
     worker_use,
 )
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
@@ -179,7 +179,6 @@ def proofs_of(run: StoredRun, found: Verdict, view: answers.View) -> tuple[Proof
 
 COMPARED_KEPT = 200
 """Runs whose figures stay in memory, 10 to 20 kB each."""
-STRIP_BINS = 300
 POINTS = 4_000
 """Groups of steps in an overlay of all runs together: about 64 kB, however many runs and however
 long."""
@@ -196,10 +195,8 @@ class DeviceTime:
 
     mean: comparison.StepTime | None
     """The mean step, epoch starts included; None where no steady step has device times."""
-    edges_s: Floats
-    """(bins + 1,) seconds since the first request for a batch."""
-    idle: Floats
-    """(bins,) idle share, see `analysis.timing.utilisation.idle_bins`."""
+    strip: activity.Strip
+    """The whole run."""
 
 
 @dataclass(frozen=True)
@@ -225,10 +222,8 @@ def device_time_of(run_id: int) -> DeviceTime:
     steps = store().steps(run_id)
     kept = steady.training(steps)
     samples = float(steps["samples"][kept].mean()) if kept.any() else float("nan")
-    edges, idle = utilisation.idle_bins(steps, run.phases, bins=STRIP_BINS)
-    begin = float(steps["t_start_s"][0]) if len(steps["step"]) else 0.0
     gaps = find_gaps(steps, run.phases).only(kept)
-    return DeviceTime(comparison.step_time(gaps, samples), edges - begin, idle)
+    return DeviceTime(comparison.step_time(gaps, samples), activity.whole_run(steps))
 
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)

@@ -48,10 +48,10 @@ def draw_of_run(run: StoredRun) -> None:
 
 
 @texts.guarded
-def draw_of_pair(now: StoredRun, then: StoredRun, *, fair: bool) -> None:
-    """Draws the picture of two runs; `fair` is whether their speeds can be compared."""
+def draw_of_pair(now: StoredRun, then: StoredRun) -> None:
+    """Draws the picture of two runs."""
     st.header("For a talk", anchor=False, help=HELP)
-    draw([now, then], _gain(now, then, fair=fair))
+    draw([now, then], _gain(now, then))
 
 
 def draw(shown: Sequence[StoredRun], gain: RunComparison | None) -> None:
@@ -131,12 +131,12 @@ def _compared(run: StoredRun) -> Pair | None:
         return None
     if comparison.slowest([now.summary, then.summary]) == 1:
         now, then = then, now
-    fair = guard.is_fair(guard.comparability([findings.facts_of(one.id) for one in (now, then)]))
-    return (now, then), _gain(now, then, fair=fair)
+    return (now, then), _gain(now, then)
 
 
-def _gain(now: StoredRun, then: StoredRun, *, fair: bool) -> RunComparison:
-    return comparison.against([now.summary, then.summary], 0, fair=fair)[1]
+def _gain(now: StoredRun, then: StoredRun) -> RunComparison:
+    trust = guard.trust_of([findings.facts_of(one.id) for one in (now, then)])
+    return comparison.against([now.summary, then.summary], 0, ["fair", trust])[1]
 
 
 def _ended(run_id: int) -> StoredRun | None:

@@ -14,7 +14,6 @@ from vitprof.analysis.compare.comparison import (
     against,
     changes,
     distribution,
-    on_one_axis,
     slowest,
     step_time,
     with_intervals,
@@ -111,23 +110,6 @@ def test_the_mean_step_is_taken_apart() -> None:
     ms = found.scaled("step")
     assert (ms["compute"], ms["launch_idle"]) == (pytest.approx(4), pytest.approx(6))
     assert step_time(find_gaps(made_steps([], []), ()), math.nan) is None
-
-
-def test_idle_shares_of_runs_of_any_length_on_one_axis() -> None:
-    long = (np.array([0.0, 4.0, 8.0]), np.array([1.0, 0.5]))
-    short = (np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, np.nan, 1.0]))
-    edges, shares = on_one_axis([long, short, (np.empty(0), np.empty(0))], bins=4)
-    assert (edges.tolist(), shares[0].tolist()) == ([0, 2, 4, 6, 8], [1, 1, 0.5, 0.5])
-    assert shares[1].tolist() == pytest.approx([0, 1, math.nan, math.nan], nan_ok=True)
-    assert np.isnan(shares[2]).all()
-    nothing, rows = on_one_axis([(np.empty(0), np.empty(0))], bins=4)
-    assert (nothing.size, rows.shape) == (0, (1, 0))
-    rng = np.random.default_rng(0)
-    strips = [(np.linspace(0, end, 301), rng.random(300)) for end in (1.0, 7.3, 100.0)]
-    edges, shares = on_one_axis(strips, bins=1000)
-    for (own, share), row in zip(strips[1:], shares[1:], strict=True):
-        known = np.minimum(np.diff(edges), np.maximum(own[-1] - edges[:-1], 0))
-        assert np.nansum(row * known) == pytest.approx((share * np.diff(own)).sum())
 
 
 numbers = st.lists(st.floats(0, 1e3, allow_nan=False), min_size=1, max_size=60)

@@ -1,5 +1,4 @@
-"""Finished runs side by side: speeds against a baseline, where the mean step's time goes, idle
-shares on one axis."""
+"""Finished runs side by side: speeds against a baseline, and where the mean step's time goes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -180,34 +179,6 @@ def _reach(time: StepTime, cause: str, unit: str) -> float:
         return 0.0 if not time.seconds[cause] else math.nan
     scale = 1e3 if unit == "step" else 1e6 / time.samples
     return max(found.high - found.value, found.value - found.low) * scale
-
-
-def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[Floats, Floats]:
-    """Returns the idle shares of several runs over the same time: edges (bins + 1,) in seconds,
-    shares (runs, bins).
-
-    Each strip is (edges (m + 1,) in seconds, idle share (m,)), see
-    `analysis.timing.utilisation.idle_bins`. A new bin has the mean of what is known in it; NaN
-    before a run's first step, after its last, and where nothing is known.
-    """
-    known = [edges for edges, share in strips if len(share)]
-    if not known:
-        return np.empty(0), np.empty((len(strips), 0))
-    new = np.linspace(min(e[0] for e in known), max(e[-1] for e in known), bins + 1)
-    rows = np.full((len(strips), bins), np.nan)
-    for row, (edges, share) in zip(rows, strips, strict=True):
-        if not len(share):
-            continue
-        length = np.where(np.isfinite(share), np.diff(edges), 0.0)
-        idle, covered = (
-            np.diff(np.interp(new, edges, np.concatenate([[0.0], np.cumsum(part)])))
-            for part in (np.nan_to_num(share) * length, length)
-        )
-        # the sliver of a bin that rounding leaves is noise
-        row[:] = np.where(
-            covered > 1e-9 * (new[1] - new[0]), idle / np.maximum(covered, 1e-300), np.nan
-        )
-    return new, rows
 
 
 MAX_POINTS = 400

@@ -23,16 +23,15 @@ from vitprof.analysis.compare.differences import RunFacts
 from vitprof.analysis.timing import loading, timeline
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
 from vitprof.analysis.timing.steady import steady_state, training
-from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict import headroom as free_data
 from vitprof.analysis.verdict.answer import Proof, answer_of
 from vitprof.analysis.verdict.rendering import in_a_word
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.charts import live, style
 from vitprof.charts.breakdown import device_time, loading_bar, waterfall
-from vitprof.charts.comparison import idle_strips
+from vitprof.charts.talk import IN_NARROW_REPORT, IN_REPORT
 from vitprof.errors import VitprofError
-from vitprof.export import tables
+from vitprof.export import tables, talk
 from vitprof.export.report.page import Chart, Contents, Table, whole_page
 from vitprof.program import program
 from vitprof.recording.columns import RunSummary
@@ -77,7 +76,11 @@ def html_report(
         verdict = (verdicts or {}).get(run.id)
         headroom = (headrooms or {}).get(run.id)
         charted = len(contents) < MOST_CHARTED
-        of_run = _contents(run, steps, telemetry, verdict, headroom, charted=charted)
+        # Of two runs the picture is one of both.
+        alone = len(runs) != 2
+        of_run = _contents(
+            run, steps, telemetry, verdict, headroom, charted=charted, pictured=alone
+        )
         if of_run.verdict is not None:
             shown = (proofs or {}).get(run.id, ())
             of_run = replace(of_run, answer=answer_of(of_run.verdict, shown))
@@ -86,11 +89,50 @@ def html_report(
             about = (run.id, run.config, run.environment, run.facts, run.summary)
             facts.append(guard.run_facts(*about, steps, telemetry))
     caveats = guard.comparability(facts)
-    overview = None
+    overview: list[Chart | Table] = []
     if len(runs) > 1:
-        overview = _comparison(contents, facts)
+        overview.append(_comparison(contents, facts))
+    if len(runs) == 2:
+        overview += _pair(store, contents, facts)
     differences = [caveat.sentence for caveat in caveats]
     return whole_page(contents, overview, differences, now or dt.datetime.now(dt.UTC))
+
+
+def _pair(
+    store: RunStore, contents: Sequence[Contents], facts: Sequence[RunFacts]
+) -> list[Chart | Table]:
+    """Returns the picture of two runs, the slower one first; none where either has no verdict or
+    no device times.
+    """
+    summaries = [one.run.summary for one in contents]
+    now = comparison.slowest(summaries) or 0
+    trusts = guard.trusts_of(facts, now)
+    gain = comparison.against(summaries, now, trusts)[1 - now]
+    parts = []
+    for one in (contents[now], contents[1 - now]):
+        if one.verdict is None:
+            return []
+        parts.append(talk.Part(one.run, store.steps(one.run.id), one.verdict))
+    return _picture(parts, gain)
+
+
+def _picture(
+    parts: Sequence[talk.Part], gain: comparison.RunComparison | None = None
+) -> list[Chart | Table]:
+    """Returns the picture of a run or of two, if there is one."""
+    made = talk.talk(parts, gain)
+    if made is None:
+        return []
+    wide = made.figure(IN_REPORT)
+
+    def draw() -> go.Figure:
+        narrow = made.figure(IN_NARROW_REPORT).to_dict()
+        narrow["layout"].pop("template", None)
+        # The width is that of the page.
+        return wide.update_layout(width=None, meta={"narrow": narrow})
+
+    says = "A stretch of steady training that is typical of the run; beneath it the whole run."
+    return [Chart("What the device did", says, int(wide.layout.height), draw)]
 
 
 def _contents(
@@ -101,11 +143,12 @@ def _contents(
     headroom: free_data.Headroom | None,
     *,
     charted: bool,
+    pictured: bool,
 ) -> Contents:
     """Returns what to say about `run`, unless `charted` with tables only.
 
-    `verdict` and `headroom` are as in `html_report`. `steps` and `telemetry` are the run's series,
-    (n,) by column.
+    `pictured`: with the picture of the run alone. `verdict` and `headroom` are as in
+    `html_report`. `steps` and `telemetry` are the run's series, (n,) by column.
     """
     if not len(steps["step"]):
         return Contents(run, verdict, None, _headline(run))
@@ -116,6 +159,8 @@ def _contents(
         verdict = judge(run.config, steps, run.phases, telemetry, facts, headroom=headroom)
     parts: list[Chart | Table] = []
     if not run.config.loader_only:
+        if verdict is not None and charted and pictured:
+            parts += _picture([talk.Part(run, steps, verdict)])
         parts += _device_time(run, steps)
     parts += _each_step(steps)
     if run.config.loader_times:
@@ -155,19 +200,11 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
         f"{formats.seconds(gaps.hidden_wait_ns / 1e9)} were hidden behind queued work of the device and cost nothing.",
     )
 
-    def idle() -> go.Figure:
-        edges, share = idle_bins(steps, run.phases)
-        return idle_strips(
-            ["device"], edges, share[None], since="the run began", origin_s=run.t_origin_s or 0.0
-        )
-
     says = (
         "Steady state, from marks of the device: compute, and idle time by what it waited for. Launch bubbles, where "
         "they are known, are the part of compute in which the device waited for the next launch."
     )
-    pieces = "The whole run in 500 pieces of the same length. Blank: evaluation."
-    drawn = Chart(table.title, says, 190, partial(device_time, gaps, intervals))
-    return [drawn, table, Chart("Idle share over the run", pieces, 130, idle)]
+    return [Chart(table.title, says, 190, partial(device_time, gaps, intervals)), table]
 
 
 def _each_step(steps: Series) -> list[Chart | Table]:

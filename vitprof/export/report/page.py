@@ -104,7 +104,10 @@ def e(value: object) -> str:
 
 
 def whole_page(
-    contents: Sequence[Contents], overview: Table | None, caveats: Sequence[str], made: dt.datetime
+    contents: Sequence[Contents],
+    overview: Sequence[Chart | Table],
+    caveats: Sequence[str],
+    made: dt.datetime,
 ) -> str:
     """Returns the text of the HTML file; `overview` compares several runs, and `caveats` say what
     else differs.
@@ -118,9 +121,9 @@ def whole_page(
     if len(contents) == 1:
         title = f"vitprof: run {contents[0].run.id}, {contents[0].run.name}"
     figures: list[str] = []
-    body = "\n".join(
-        [*_overview(contents, overview, caveats), *(_run(one, figures) for one in contents)]
-    )
+    parts = [*_overview(contents, overview, caveats, figures)]
+    parts += [_run(one, figures) for one in contents]
+    body = "\n".join(parts)
     when = made.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     # "<" could end the element or open a comment; JSON can write it as an escape.
     data = "[" + ",".join(figures).replace("<", "\\u003c") + "]"
@@ -140,13 +143,20 @@ def whole_page(
 
 
 def _overview(
-    contents: Sequence[Contents], overview: Table | None, caveats: Sequence[str]
+    contents: Sequence[Contents],
+    overview: Sequence[Chart | Table],
+    caveats: Sequence[str],
+    figures: list[str],
 ) -> Iterable[str]:
     """Yields the section that shows several runs side by side; nothing for one run."""
-    if overview is None:
+    if not overview:
         return
     yield "<section><h2>Side by side</h2>"
-    yield _table(overview, first_links=[f"#run-{one.run.id}" for one in contents])
+    for part in overview:
+        if isinstance(part, Table):
+            yield _table(part, first_links=[f"#run-{one.run.id}" for one in contents])
+        else:
+            yield _chart(part, figures)
     if caveats:
         yield f"<h3>What else differs</h3><ul>{''.join(f'<li>{e(c)}</li>' for c in caveats)}</ul>"
     yield "</section>"
@@ -171,18 +181,7 @@ def _run(one: Contents, figures: list[str]) -> str:
     out.append(_verdict(one))
     out.append(_table(one.headline))
     for part in one.parts:
-        if isinstance(part, Table):
-            out.append(_table(part))
-            continue
-        out.append(
-            f'<figure class="chart"><figcaption><b>{e(part.title)}</b> {e(part.says)}</figcaption>'
-        )
-        label = e(f"{part.title}. {part.says}")
-        style = f"height:{part.height}px"
-        out.append(
-            f'<div id="chart-{len(figures)}" role="img" aria-label="{label}" style="{style}"></div></figure>'
-        )
-        figures.append(part.figure)
+        out.append(_table(part) if isinstance(part, Table) else _chart(part, figures))
     if not one.parts:
         out.append(
             '<p class="notice">This run ended before its first step: there is nothing to draw.</p>'
@@ -190,6 +189,15 @@ def _run(one: Contents, figures: list[str]) -> str:
     out.append(_settings(one))
     out.append("</section>")
     return "\n".join(out)
+
+
+def _chart(chart: Chart, figures: list[str]) -> str:
+    """Returns the place of a chart. Its figure is added to `figures`."""
+    label = e(f"{chart.title}. {chart.says}")
+    place = f'<div id="chart-{len(figures)}" role="img" aria-label="{label}" style="height:{chart.height}px"></div>'
+    figures.append(chart.figure)
+    caption = f"<figcaption><b>{e(chart.title)}</b> {e(chart.says)}</figcaption>"
+    return f'<figure class="chart">{caption}{place}</figure>'
 
 
 def _verdict(one: Contents) -> str:

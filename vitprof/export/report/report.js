@@ -37,10 +37,13 @@
     document.body.classList.add("drawn");
     charts.forEach((chart, number) => {
       const narrow = window.innerWidth < 600;
-      const layout = {...chart.layout, template: theme(dark, narrow), autosize: true};
+      // A picture with words of its own has another form for a narrow page.
+      const shown = (window.innerWidth < 760 && chart.layout.meta?.narrow) || chart;
+      const layout = {...shown.layout, template: theme(dark, narrow), autosize: true};
+      if (layout.height) document.getElementById("chart-" + number).style.height = layout.height + "px";
       if (narrow) layout.legend = {...layout.legend, font: {size: 10}};
       const config = {displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"]};
-      window.Plotly.react("chart-" + number, chart.data, layout, config);
+      window.Plotly.react("chart-" + number, shown.data, layout, config);
     });
   };
   draw(wish.matches);
