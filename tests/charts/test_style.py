@@ -1,14 +1,18 @@
 """Colours that mean the same everywhere and can be told apart by everybody."""
 
+import colorsys
 import itertools
+from typing import get_args
 
 import numpy as np
 import pytest
 
+from vitprof.analysis.timing.activity import ACTIVITIES
 from vitprof.analysis.timing.gaps import CAUSES
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.charts import live, style
 from vitprof.charts.live import LiveChart
+from vitprof.recording.verdict import Kind
 
 LIVE = [value for value in vars(live).values() if isinstance(value, LiveChart)]
 # Machado, Oliveira and Fernandes (2009): how linear RGB looks with a missing kind of cone (severity 1).
@@ -54,7 +58,8 @@ def test_colours_of_one_chart_are_told_apart_with_every_kind_of_vision(vision: s
     for together in (
         device,
         loading,
-        [style.IDLE, style.GPU_UTIL],
+        [colour for _, colour in style.ACTIVITY.values()],
+        style.VERDICTS.values(),
         [style.REFERENCE, style.GPU_UTIL],
     ):
         for a, b in itertools.combinations(together, 2):
@@ -68,7 +73,40 @@ def test_words_on_a_bar_can_be_read() -> None:
     assert style.luminance("#ffffff") == pytest.approx(1)
 
 
+def test_white_words_on_a_chip_can_be_read() -> None:
+    for colour in style.CHIPS.values():
+        assert 1.05 / (style.luminance(colour) + 0.05) >= 4.5, colour
+
+
+def test_a_verdict_has_the_colour_of_what_it_is_about() -> None:
+    assert style.VERDICTS.keys() == style.CHIPS.keys() == set(get_args(Kind))
+    assert style.VERDICTS["input-bound"] == style.ACTIVITY["data"][1] == style.DATA_WAIT
+    assert style.VERDICTS["not input-bound"] == style.ACTIVITY["compute"][1] == style.COMPUTE
+    assert style.VERDICTS["launch-bound"] == style.HOST
+
+
+def hue(colour: str) -> float:
+    """The hue of a colour, in degrees."""
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return 360 * colorsys.rgb_to_hsv(red, green, blue)[0]
+
+
+def test_waits_for_data_are_shades_of_orange_and_python_is_violet() -> None:
+    stages = style.LOADING_COLOURS.items()
+    orange = [colour for name, colour in stages if name not in ("rest", "hand_over")]
+    orange += [style.DATA_WAIT, style.EPOCH_BOUNDARY, style.VERDICTS["moderately input-bound"]]
+    assert all(15 <= hue(colour) <= 52 for colour in orange)
+    violet = (style.HOST, style.LAUNCH_IDLE, style.OUTSIDE)
+    assert all(245 <= hue(colour) <= 285 for colour in violet)
+    blue = (style.H2D, style.LOADING_COLOURS["hand_over"])
+    assert all(195 <= hue(colour) <= 215 for colour in blue)
+    for grey in (style.NEUTRAL, style.EVALUATION, style.LOGGING, style.REFERENCE):
+        parts = [int(grey[at : at + 2], 16) for at in (1, 3, 5)]
+        assert max(parts) - min(parts) <= 12, grey
+
+
 def test_everything_that_takes_time_has_a_colour() -> None:
+    assert set(style.ACTIVITY) == set(ACTIVITIES)
     assert set(style.DEVICE_TIME) == {"compute", "launch_idle", *CAUSES}
     assert set(style.LOADING_COLOURS) == set(STAGE_WORDS)
     assert len({words for words, _ in style.DEVICE_TIME.values()}) == len(style.DEVICE_TIME)

@@ -160,7 +160,11 @@ def _cut(name: str) -> str:
     return f"{name[: NAME_SHOWN - 1]}…"
 
 
-STAGE_COLOURS = {"transfer": style.H2D, "preparation": style.DATA_WAIT, "storage": style.MEMORY}
+STAGE_COLOURS = {
+    "transfer": style.H2D,
+    "preparation": style.DATA_WAIT,
+    "storage": style.LOADING_COLOURS["read"],
+}
 """Last stage of a part of the headroom -> its colour."""
 JOBS = {"C": "the job (C)", "D": "the job, cold (D)"}
 """Role of an anchor that is the job itself -> its words."""
@@ -242,7 +246,7 @@ def _waterfall_bars(headroom: Headroom, known: Sequence[Anchor]) -> list[_Bar]:
     if len(known) > 1:
         last = known[-1]
         label = JOBS.get(last.role, f"{ANCHOR_WORDS[last.role]} ({last.role})")
-        bars.append(_Bar(label, 0.0, last, style.RUN_COLOURS[0]))
+        bars.append(_Bar(label, 0.0, last, style.REFERENCE))
     return bars
 
 

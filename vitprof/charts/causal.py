@@ -20,7 +20,12 @@ def gain_bars(gains: Sequence[StageGain]) -> go.Figure:
     names = [WORDS[gain.stage] for gain in gains]
     bars = [
         _bars(names, "25% faster", [gain.quarter for gain in gains], style.LOADING_COLOURS["read"]),
-        _bars(names, "twice as fast", [gain.half for gain in gains], style.COMPUTE),
+        _bars(
+            names,
+            "twice as fast",
+            [gain.half for gain in gains],
+            style.LOADING_COLOURS["transform"],
+        ),
     ]
     named = style.categories(autorange="reversed", automargin=True, showgrid=False)
     return go.Figure(bars).update_layout(

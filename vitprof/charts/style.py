@@ -9,6 +9,10 @@ from typing import Any
 # colours were chosen to stay apart from the rest of their chart in CIELAB as people with
 # protanopia, deuteranopia and tritanopia see them (Machado et al. 2009); tests/charts measures
 # that.
+#
+# One language in all charts, verdicts and chips: the device computes, green; it waits for data,
+# orange, whose shades are the stages of loading and the starts of epochs; copies, blue; Python and
+# launching, violet; all else, grey. What idles for no cause that is said is grey, too.
 DATA_WAIT = "#E69F00"
 HIDDEN_WAIT = "rgba(230, 159, 0, 0.4)"
 """Data wait that cost no device time."""
@@ -16,8 +20,8 @@ H2D = "#56B4E9"
 COMPUTE = "#009E73"
 HOST = "#785EF0"
 EPOCH_BOUNDARY = "#8C510A"
-LOGGING = "#F0E442"
-LAUNCH_IDLE = "#F03CB4"
+LOGGING = "#9AA0A6"
+LAUNCH_IDLE = "#8E44AD"
 OUTSIDE = "#330044"
 NEUTRAL = "#5F6368"
 """What has no colour of its own: other causes, error bars, what cannot be told."""
@@ -25,10 +29,9 @@ EVALUATION = "#C7CDD3"
 GPU_UTIL = "#0072B2"
 MEMORY = "#D55E00"
 LOSS = "#CC79A7"
-IDLE = "#DC267F"
 REFERENCE = "#999999"
 """What others are compared with: the truth by arithmetic, the settings beside the fastest."""
-RUN_COLOURS = (GPU_UTIL, MEMORY, COMPUTE, DATA_WAIT, LOSS, H2D, LOGGING, NEUTRAL)
+RUN_COLOURS = (GPU_UTIL, MEMORY, COMPUTE, DATA_WAIT, LOSS, H2D, "#F0E442", NEUTRAL)
 """Colours of runs, by place (`comparison.run_line`)."""
 
 DEVICE_TIME: dict[str, tuple[str, str]] = {
@@ -46,6 +49,24 @@ DEVICE_TIME: dict[str, tuple[str, str]] = {
 """Kinds of time (`timeline.KINDS`: compute, the causes of gaps, launch bubbles) -> their name and
 colour."""
 
+VERDICTS: dict[str, str] = {
+    "input-bound": DATA_WAIT,
+    "moderately input-bound": "#F4CE7C",
+    "not input-bound": COMPUTE,
+    "launch-bound": HOST,
+    "inconclusive": NEUTRAL,
+}
+"""Kind of a verdict -> the colour of what it is about: of waits for data, a paler one for shorter
+waits, of compute, or of Python and launching."""
+CHIPS: dict[str, str] = {
+    "input-bound": "#A84A00",
+    "moderately input-bound": "#A06900",
+    "not input-bound": "#00815E",
+    "launch-bound": HOST,
+    "inconclusive": NEUTRAL,
+}
+"""The same, dark enough for white text: with a contrast of at least 4.5 to 1 (WCAG 2, 1.4.3)."""
+
 ACTIVITY: dict[str, tuple[str, str]] = {
     "compute": ("computes", COMPUTE),
     "data": ("waits for data", DATA_WAIT),
@@ -55,16 +76,16 @@ ACTIVITY: dict[str, tuple[str, str]] = {
 colour."""
 
 LOADING_COLOURS: dict[str, str] = {
-    "sampler": "#8000C0",
+    "sampler": "#B08050",
     "read": "#662506",
     "decode": "#CC4C02",
     "transform": "#FE9929",
     "collate": "#FEE391",
     "rest": NEUTRAL,
-    "hand_over": "#B7A8E8",
+    "hand_over": "#A9CFEA",
 }
 """Stages of loading and the rest (`timing.loading.STAGE_WORDS`) -> colour: shades of the data wait
-that they cause."""
+that they cause, and of a copy for the hand-over."""
 
 LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"}
 MARGIN = {"l": 64, "r": 16, "t": 34, "b": 44}

@@ -313,25 +313,20 @@ def clear() -> None:
 
 
 CHIPS: dict[str, str] = {
-    "input-bound": style.IDLE,
-    "moderately input-bound": "#A06900",
-    "not input-bound": "#00815E",
-    "launch-bound": "#A06900",
-    "almost certainly starved": style.IDLE,
+    **style.CHIPS,
+    "almost certainly starved": style.CHIPS["input-bound"],
     "disturbed": style.NEUTRAL,
     "partly watched": style.NEUTRAL,
     "not measurable here": style.NEUTRAL,
-    "inconclusive": style.NEUTRAL,
     "queued": style.GPU_UTIL,
     "running": style.GPU_UTIL,
     "stopped": style.NEUTRAL,
     "failed": "#B3261E",
     "interrupted": "#B3261E",
-    "simulated": "#785EF0",
+    "simulated": "#4A5563",
 }
-"""Words of the verdict column -> colour: for verdicts those of the verdict card, two of them
-darker; the other words are states. The text is white, with a contrast of at least 4.5 to 1 (WCAG 2,
-1.4.3)."""
+"""Words of the verdict column -> colour: verdicts as in `style.CHIPS`; the other words are states.
+The text is white, with a contrast of at least 4.5 to 1 (WCAG 2, 1.4.3)."""
 TICKED = "runs ticked in History"
 """Key of their ids in the session: after opening or comparing them, the user finds them still
 ticked."""
@@ -408,7 +403,7 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
             "step to its last. Full height: idle all the time.",
             y_min=0,
             y_max=1,
-            color=style.IDLE,
+            color=style.NEUTRAL,
             width=100,
         ),
     ),

@@ -83,7 +83,7 @@ def rough_time(seconds: float) -> str:
 
 def simulated_badge() -> None:
     about = "The device is simulated: each step takes as long as on a real one, without computing. Loading is real."
-    st.badge("simulated", icon=":material/science:", color="violet", help=about)
+    st.badge("simulated", icon=":material/science:", color="gray", help=about)
 
 
 def guarded(draw: Callable[P, None]) -> Callable[P, None]:

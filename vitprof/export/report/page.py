@@ -20,7 +20,7 @@ from vitprof import __version__, store
 from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict import rendering
 from vitprof.analysis.verdict.answer import Answer
-from vitprof.charts.style import COMPUTE, DATA_WAIT, IDLE, NEUTRAL, PLOTLY_JS
+from vitprof.charts.style import NEUTRAL, PLOTLY_JS, VERDICTS
 from vitprof.config import GROUPS
 from vitprof.recording.verdict import Verdict
 
@@ -71,15 +71,6 @@ class Contents:
     parts: Sequence[Chart | Table] = ()
     """Charts and tables in the order in which they are read."""
 
-
-COLOURS = {
-    "input-bound": "idle",
-    "moderately input-bound": "wait",
-    "launch-bound": "wait",
-    "not input-bound": "compute",
-    "inconclusive": "other",
-}
-"""Kind of a verdict -> the class that colours the card's edge."""
 
 SHORT = 14
 """The most characters of a cell that stays on one line: a figure and its unit."""
@@ -137,9 +128,7 @@ def whole_page(
         "plotly": packed if figures else "",
         "script": SCRIPT,
     }
-    return TEMPLATE.substitute(
-        texts, neutral=NEUTRAL, idle=IDLE, data_wait=DATA_WAIT, compute=COMPUTE
-    )
+    return TEMPLATE.substitute(texts, neutral=NEUTRAL)
 
 
 def _overview(
@@ -205,9 +194,10 @@ def _verdict(one: Contents) -> str:
     answer = one.answer
     if verdict is None or answer is None:
         return ""
-    colour = COLOURS.get(verdict.kind, "other")
+    colour = VERDICTS.get(verdict.kind, NEUTRAL)
+    line = f"<b>{e(answer.headline)}.</b> {e(answer.reason)}"
     out = [
-        f'<div class="verdict {colour}"><p><b>{e(answer.headline)}.</b> {e(answer.reason)}</p>',
+        f'<div class="verdict" style="border-left-color: {colour}"><p>{line}</p>',
         *_answers(answer),
     ]
     out += [f"<p>{e(words)}</p>" for words in (answer.details, answer.remark) if words]

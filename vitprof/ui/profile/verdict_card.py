@@ -22,7 +22,7 @@ from vitprof.ui.texts import act_button, escaped, guarded
 from vitprof.ui.tournament import state
 
 LOOKS: dict[str, tuple[str, str]] = {
-    "input-bound": (":material/hourglass_top:", style.IDLE),
+    "input-bound": (":material/hourglass_top:", style.VERDICTS["input-bound"]),
     "moderately input-bound": (":material/hourglass_bottom:", style.DATA_WAIT),
     "not input-bound": (":material/check_circle:", style.COMPUTE),
     "launch-bound": (":material/rocket_launch:", style.HOST),
