@@ -207,11 +207,11 @@ def test_what_is_in_sight_at_first(dashboard: str, page: Any) -> None:
     page.wait_for_function(IN_SIGHT, arg="run-button")  # while the settings are scrolled
 
 
-ON_SCREEN = """() => ['verdict', 'tiles', 'live-gaps']
+ON_SCREEN = """() => ['verdict', 'tiles', 'device-time']
     .map((key) => document.querySelector('.st-key-' + key)?.getBoundingClientRect())
     .every((box, at) => box?.top >= 0 && (at < 2 ? box.bottom : box.top + 100) <= innerHeight)"""
 WIDEST = {
-    "Loading": ".st-key-typical-chain .main-svg",
+    "Loading": ".st-key-loading-bar .main-svg",
     "Timeline": ".st-key-live-cpu .main-svg",
     "Export": "[data-testid=stCode]",
     "Answer": ".st-key-device-time .main-svg",

@@ -78,9 +78,9 @@ def test_a_run_is_told_from_its_verdict_to_its_machine(store: RunStore, run: Sto
         "Zürich 9000",
     ]
     words += [
-        "Where the device's time went",
+        "Why does the device wait?",
         "Time of each step",
-        "Where a batch's loading time goes",
+        "Why is a batch slow?",
     ]
     figures = [
         "GPU was idle for data 50% of the time (50%, 35 steps).",

@@ -240,7 +240,7 @@ LABEL_FRAC = 0.16
 
 GAPS = LiveChart(
     key="gaps",
-    title="Where the device idles",
+    title="When does the device wait?",
     help="The device's lane: green where it computes, else the colour of what it waited for; grey: evaluation and the "
     "like. The loop's lane: waits for data; a pale one cost no device time. Up to 60 steps are drawn one by one; of "
     "more, each column has the shares of its steps. Drag to zoom, or use Ctrl and the wheel; W and S zoom at the "

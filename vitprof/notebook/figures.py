@@ -186,11 +186,11 @@ FIGURES: Mapping[str, NamedChart] = {
         chart.key: _live(chart)
         for chart in (live.GAPS, live.BATCHES, live.LOSSES, live.GPU, live.CPU)
     },
-    "device-time": NamedChart("Where the device's time went", 200, _device_time, of_device=True),
+    "device-time": NamedChart("Why does the device wait?", 200, _device_time, of_device=True),
     "idle": NamedChart("What the device did over the run", 190, _idle, of_device=True),
     "timeline": NamedChart("Step by step", 260, _timeline, of_device=True, takes_step=True),
     "batch": NamedChart("How a batch was made", 250, _batch, takes_step=True),
-    "loading": NamedChart("Where a batch's loading time goes", 270, _loading),
+    "loading": NamedChart("Why is a batch slow?", 270, _loading),
     "transforms": NamedChart("Transforms", 200, _transforms),
     "headroom": NamedChart("Headroom", 330, _headroom),
 }

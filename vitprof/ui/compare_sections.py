@@ -118,7 +118,7 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
     same_batch = len({run.config.batch_size for run in trained}) == 1
     unit = widgets.choose(
         "unit",
-        "Where a step's time goes",
+        "Where does a step's time go?",
         {key: words for key, (words, _, _) in UNITS.items()},
         default="step" if same_batch else "sample",
         help="Mean while training, timed on the device: compute, launch bubbles where they are known, and idle time "
@@ -238,7 +238,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
 def draw_waits(runs: Sequence[StoredRun]) -> None:
     """Draws the distributions of the data waits, as curves and in figures."""
     st.header(
-        "How long the loop waited for its batches",
+        "How long does the loop wait for a batch?",
         anchor=False,
         help="Each curve is one run: its height is the share of the steady steps that waited at most so long. Further "
         "left is better; a flat tail to the right is a few steps that waited long.",
@@ -259,7 +259,7 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
     scale.
     """
     st.header(
-        "Headroom, side by side",
+        "How fast would each be with free data?",
         anchor=False,
         help="What a step takes when its data are free (A), and what transfer, preparation and storage add. Measured "
         "with short runs of the same job. All charts have the same scale.",

@@ -23,9 +23,9 @@ from vitprof.ui.profile.settings import TAKEN_OVER
 from vitprof.ui.profile.verdict_card import LOOKS
 
 CHARTS: dict[str, set[str]] = {
-    "Answer": {"live-gaps", "device-time", "waterfall"},
+    "Answer": {"device-time", "waterfall"},
     "Timeline": {"live-gaps", "timeline", "step-chain", "live-batches", "live-loss", "live-cpu"},
-    "Loading": {"loading-bar", "typical-chain"},
+    "Loading": {"loading-bar"},
     "Export": {"talk-1"},
 }
 """Tab -> its charts, of a run whose headroom was measured."""
@@ -215,7 +215,7 @@ def test_what_is_simulated_says_so(store: RunStore) -> None:
     at = app(run=str(add_run(store, device="simulated:4,0")))
     marks = {m.label: m.delta for m in at.metric}
     assert marks["GPU-util"] == marks["Samples/s"] == "simulated"
-    assert "Where the device's time went (simulated)" in said(at)
+    assert "Why does the device wait? (simulated)" in said(at)
     at = app(run=str(add_run(store, launch_idle_s=0.004)))
     assert not any(m.delta for m in at.metric), "no step says what of its wait was exposed"
     assert "It waited another 40% (40% to 40%) for launches inside its steps." in said(at)
@@ -224,7 +224,7 @@ def test_what_is_simulated_says_so(store: RunStore) -> None:
 def test_a_loader_only_run_has_no_device_to_talk_about(store: RunStore) -> None:
     at = app(run=str(add_run(store, loader_only=True)))
     text = said(at)
-    assert "Where the device's time went" not in text
+    assert "Why does the device wait?" not in text
     assert "The loader alone delivers **12,800 samples/s**" in text
     assert "No model was trained, so no device could wait." in text
     assert set(metrics(at)) == {"Samples/s", "Memory, peak"}

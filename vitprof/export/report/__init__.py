@@ -193,7 +193,7 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
             took = formats.seconds(gaps.seconds(cause))
             rows.append((name, formats.percent(shares[cause]), spread, took))
     table = Table(
-        "Where the device's time went",
+        "Why does the device wait?",
         ("what", "share", "95% interval", "time"),
         rows,
         f"Steady state: {len(gaps.index):,} steps, {formats.seconds(gaps.span_s)}. Data waits of "
@@ -256,7 +256,7 @@ def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
         note += f" The loader was busy {formats.percent(breakdown.busy_frac)} of the time."
     if math.isfinite(breakdown.queue_depth):
         note += f" When the loop asked, {breakdown.queue_depth:.1f} batches were ready on average."
-    title = "Where a batch's loading time goes"
+    title = "Why is a batch slow?"
     table = Table(title, ("stage", "mean", "95% interval", "share"), rows, note)
     chart = Chart(title, "Mean over the steady state.", 270, partial(loading_bar, breakdown))
     return [chart, table, *_transforms(run)]

@@ -65,9 +65,9 @@ def _draw_section(run: StoredRun, live: list[StoredRun]) -> None:
         text = headroom_sentence(measured, batch)
         st.markdown(escaped(text))
         live_chart.plot(breakdown.waterfall(measured, batch), height=320, key="waterfall", alt=text)
-        tables.show(
-            pd.DataFrame(anchors_in_words(measured, batch), columns=ANCHORS_HEADER), key="anchors"
-        )
+        with st.expander("The figures of this chart"):
+            rows = pd.DataFrame(anchors_in_words(measured, batch), columns=ANCHORS_HEADER)
+            tables.show(rows, key="anchors")
         for note in measured.notes:
             st.caption(f":material/info: {escaped(sentence(note))}")
     if live:

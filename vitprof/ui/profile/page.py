@@ -120,31 +120,25 @@ DEVICE_TIME_HELP = (
 
 @guarded
 def draw_answer(run: store.StoredRun) -> None:
-    """Draws the tab: the chart behind the verdict, advice, patterns found, headroom, and what
-    recording cost.
+    """Draws the tab, which says why the device waits: for what, what to try, patterns found,
+    headroom, and what recording cost.
+
+    When it waits is on the tab Timeline.
     """
     verdict = findings.verdict_of(run)
-    summary = run.summary
-    charted = summary is not None and summary.n_steps <= CHARTED_STEPS
-    if charted and not run.config.loader_only:
-        series = resources.series(run.id)
-        series.refresh(run.facts)
-        live.draw_gaps(run, series)
+    if run.config.loader_only:
+        st.header("Loading alone, without training", anchor=False)
+    else:
+        question = "Why does the device wait?"
+        if live.is_simulated_run(run):
+            question += " (simulated)"
+        st.header(question, anchor=False, help=DEVICE_TIME_HELP)
+    draw_device_time(run)
     draw_ranks(run)
-    device_time = "Where the device's time went"
-    if live.is_simulated_run(run):
-        device_time += " (simulated)"
     if verdict.advice:
         st.header("What to try", anchor=False, help=TRY_HELP)
         _draw_all_advice(run, verdict)
-    elif run.config.loader_only:
-        st.header("Loading alone, without training", anchor=False)
-    else:
-        st.header(device_time, anchor=False, help=DEVICE_TIME_HELP)
     _draw_of_own_script(run, verdict)
-    if verdict.advice:
-        st.header(device_time, anchor=False, help=DEVICE_TIME_HELP)
-    draw_device_time(run)
     draw_signatures(run)
     # it needs a job that trained, and that can be run again from here
     if not (run.config.loader_only or own_script.is_own_script(run.config)):

@@ -310,7 +310,7 @@ LATE_BATCH_COLUMNS: tuple[tables.TableColumn, ...] = (
 LATE_BATCHES_HELP = (
     "Batches that the loop waited for at least 0.1 s, and three times as long as nine of ten others. "
     "Meanwhile the processes of the script were looked at. Where they did several things, no cause is "
-    "told. The first batch of an epoch is not among them."
+    "named. The first batch of an epoch is not among them."
 )
 SLOW_SAMPLES_HELP = (
     "Samples for which the dataset took more than four times the median, those that took longest in "
@@ -326,7 +326,8 @@ CAUSAL_HELP = (
 )
 LOADING_HELP = (
     "Mean over the steady state, measured where the batch was made; of several threads on one "
-    "batch the sum. Hand-over: the time that a finished batch took to reach the loop."
+    "batch the sum. Hand-over: the time that a finished batch took to reach the loop. Timeline "
+    "shows how any batch was made."
 )
 ROOFLINE_HELP = (
     "Each stage alone on the cores that the loader uses: one for each worker or thread, at most "
@@ -339,10 +340,6 @@ TRANSFORMS_HELP = (
     "What each transform of torchvision's Compose takes, in the process that makes the batch: mean "
     "over the train loader's batches after the warm-up. A Compose within another one is one "
     "transform."
-)
-TYPICAL_HELP = (
-    "The batch whose loading took the median time: made by the loader, waited for by the loop, "
-    "copied and computed. Timeline shows the same for any step that you click."
 )
 
 
@@ -358,7 +355,7 @@ def draw_loading(run: store.StoredRun) -> None:
             "at all."
         )
         return
-    st.header("Where a batch's loading time goes", anchor=False, help=LOADING_HELP)
+    st.header("Why is a batch slow?", anchor=False, help=LOADING_HELP)
     # the legend has six lines on a narrow screen
     figure = breakdown.loading_bar(times).update_layout(legend_font_size=10)
     text = f"Most of it is {times.largest}."
@@ -388,10 +385,6 @@ def draw_loading(run: store.StoredRun) -> None:
     _draw_slow_samples(uneven)
     if uneven is None or uneven.period is None:
         _draw_slow_batches(findings.slow_batches_of(run.id))
-    at = timeline.typical_step(steps, keep)
-    if at is not None:
-        st.header("A typical batch", anchor=False, help=TYPICAL_HELP)
-        draw_chain(run, at, key="typical-chain")
 
 
 def _draw_roofline(run: store.StoredRun, times: loading.Loading, steps: Series) -> None:
@@ -460,7 +453,7 @@ def _draw_slow_samples(found: slow_samples.SlowSamples | None) -> None:
         text = f"They cost little: without the {found.removed} slowest"
         text += f" the training would take {formats.percent(found.saved_frac)} less time."
     elif not text:
-        text = "What they cost cannot be told of this loader."
+        text = "What they cost is not known for this loader."
     usual = f" The median of {found.timed:,} samples is {formats.seconds(found.median_s)}."
     if found.period_words not in text:
         text = f"{found.period_words} {text}"
