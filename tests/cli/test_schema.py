@@ -25,6 +25,7 @@ OPEN = {
     "LoaderWaits",
     "TransformTime",
     "Making",
+    "StageUse",
     "HandedOver",
     "SlowSample",
     "SlowSamples",

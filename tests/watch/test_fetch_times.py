@@ -145,6 +145,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(fetch_times, "WORK_EVERY", 1)
     monkeypatch.setattr(fetch_times, "WORK_LATER", 1)
+    monkeypatch.setattr(fetch_times, "look_at", lambda _index: None)
     # other threads of the tests' own
     monkeypatch.setattr(fetch_times, "process_time", lambda: 0.0)
     for kind in (Compose, ComposeV2, ComposeOfTomorrow):

@@ -163,6 +163,25 @@ class TransformTime(TypedDict):
     """Mean time for each sample."""
     calls: int
     """Calls that the mean is over."""
+    cpu_s_per_sample: NotRequired[float]
+    """CPU time of all threads of its process meanwhile, from a few of these calls; where Linux says it."""
+    queued_s_per_sample: NotRequired[float]
+    """The part of that mean time in which its thread was ready to run and had no core; likewise."""
+    threads_queued_s_per_sample: NotRequired[float]
+    """The same of all other threads of its process together, for which it may have waited; likewise."""
+
+
+class StageUse(TypedDict):
+    """What a stage used in the batches of a watched run that were looked at, sums in seconds."""
+
+    took_s: float
+    """Wall time."""
+    cpu_s: float
+    """CPU time of all threads of the process that made them."""
+    queued_s: float
+    """For how long the thread that made them was ready to run and had no core."""
+    threads_queued_s: float
+    """The same of all other threads of its process together."""
 
 
 class Making(TypedDict):
@@ -178,6 +197,9 @@ class Making(TypedDict):
     """Time that these threads waited for a core; NaN where that is not counted, and where programs did a part."""
     opened: float
     """Files that these threads opened meanwhile with Python's functions."""
+    stages: NotRequired[dict[str, StageUse]]
+    """What read (the dataset without its transforms), transform and collate used in some of these batches, where
+    Linux says it."""
     batches: int
     """Those batches."""
 

@@ -204,6 +204,12 @@ WORK = ("made_s", "cpu_s", "queued_s", "opened")
 """The names of an entry like that of a Compose: the seconds that a batch took to make, the CPU time of its thread
 and of others that did a part of the work, how long these waited for a core (NaN where that is not known), and the files
 that were opened."""
+CORES_OF_STAGES = ("cores of stages",)
+"""The name of an entry with what a batch used of the cores (`core_use.CoreTimes`): four numbers of the dataset with its
+transforms, four of collate, and the seconds in transforms."""
+CORES_OF_COMPOSE = "cores of transforms"
+"""The first name of an entry with the same of some calls of a Compose: the names of its transforms follow; four numbers
+of each."""
 OF_TRAINING = (Kind.STEPPED, Kind.CHANGED, Kind.LEFT)
 """Kinds that say that something was trained."""
 OF_ANY_PROCESS = (Kind.WAITED, Kind.GIVEN, Kind.FINISHED, Kind.DROPPED)

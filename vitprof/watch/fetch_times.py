@@ -5,6 +5,7 @@ Runs in the loop's process and in its workers, for each batch, so it must take l
 
 import contextlib
 import functools
+import itertools
 import marshal
 import math
 import operator
@@ -19,7 +20,8 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from vitprof.watch.causal_ledger import PROCESS
-from vitprof.watch.events import WORK
+from vitprof.watch.core_use import LEAST_BATCH_S, TASKS, CoreLook, CoreTimes, look_at
+from vitprof.watch.events import CORES_OF_COMPOSE, CORES_OF_STAGES, WORK
 from vitprof.watch.own_thread import native_ids
 from vitprof.watch.pickling import PickleTimes, PicklingClock
 from vitprof.watch.sample_times import SampleClock, SampleTimer, SampleTimes, clock_for
@@ -55,8 +57,6 @@ OTHERS_FRAC = 0.05
 OTHERS_S = 1e-4
 """From this share of the time of making a batch on, and from so many seconds, the CPU time of other threads
 counts: a process has threads that do a little for itself."""
-TASKS = "/proc/self/task"
-"""Where Linux says what each thread of a process uses."""
 MARK = b"vitprof:"
 """Begins the bytes that a worker sends with a batch, which the pinning thread leaves alone."""
 SENT = Struct("=8s6d")
@@ -68,19 +68,34 @@ They take a worker half as long as a tuple of numbers or an object."""
 class Laps:
     """The times of each transform of one Compose so far, for the batch that is being made."""
 
-    __slots__ = ("calls", "compose", "names", "seconds")
+    __slots__ = ("calls", "compose", "looked_calls", "names", "seconds", "used")
 
     def __init__(self, compose: Any) -> None:
         self.compose = compose  # kept, so that no other one can get its `id()` meanwhile
         self.calls = 0
         self.names: list[str] = []
         self.seconds: list[float] = []
+        self.looked_calls = 0
+        """Calls of which it is known what they used of the cores."""
+        self.used: list[list[float]] = []
+        """What each transform used in these calls: the numbers of `CoreTimes`."""
 
     def first(self, transform: Any, took_s: float) -> float:
         """Adds a transform that is called for the first time in this batch; returns the time now (s)."""
         self.names.append(name_of(transform))
         self.seconds.append(took_s)
         return perf_counter()
+
+    def add_use(self, at: list[CoreTimes]) -> None:
+        """Adds what a call used: `at` is what had been used before its first transform, and after each."""
+        self.looked_calls += 1
+        used = [later.since(before) for before, later in itertools.pairwise(at)]
+        if not self.used:
+            self.used = [[0.0] * len(CoreTimes._fields) for _ in used]
+        self.used = [
+            [a + b for a, b in zip(sums, each, strict=True)]
+            for sums, each in zip(self.used, used, strict=True)
+        ]
 
 
 class ThreadTimes(NamedTuple):
@@ -99,10 +114,12 @@ class MakingTimes:
         "collate_s",
         "file",
         "laps",
+        "look",
         "looks_at_threads",
         "opened",
         "threads_before",
         "times",
+        "took_s",
         "waited_s",
     )
 
@@ -113,6 +130,10 @@ class MakingTimes:
         """The time of all in which the making waited for other ranks; it is no part of `collate_s`."""
         self.laps: dict[int, Laps] | None = None
         """Times by the `id()` of each Compose; None where no batch is being made, and inside a Compose."""
+        self.look: CoreLook | None = None
+        """Looks at what the process uses of the cores for this batch, where that is known."""
+        self.took_s = 0.0
+        """How long the batch before took."""
         self.batches = 0
         """Batches that this thread began to make."""
         self.opened = 0
@@ -167,9 +188,13 @@ class CollateTimer:
 
     def __call__(self, samples: Any) -> Any:
         making = MAKING.now
+        if making.look is not None:
+            making.look.begin_collate()
         began = perf_counter() - making.waited_s
         batch = self._collate(samples)
         making.collate_s += perf_counter() - making.waited_s - began
+        if making.look is not None:
+            making.look.end_collate()
         return batch
 
     def __getattr__(self, name: str) -> Any:
@@ -186,8 +211,8 @@ class MakingUse:
     itself at work, too.
     """
 
-    def __init__(self, making: MakingTimes, counts_for: int) -> None:
-        """Begins to look; `counts_for`: how many entries this one stands for."""
+    def __init__(self, making: MakingTimes, counts_for: int, index: Any) -> None:
+        """Begins to look; `counts_for`: how many entries this one stands for, `index`: what the batch is made of."""
         self._making = making
         self._counts_for = counts_for
         self._is_main = threading.get_ident() == threading.main_thread().ident
@@ -196,12 +221,24 @@ class MakingUse:
         self._process_s = process_time()
         self._thread_s = thread_time()
         self._queued_s = queued_so_far()
+        self.cores: tuple[CoreTimes, CoreTimes] | None = None
+        """What the stages used of the cores, once `look` has ended."""
+        self.look: CoreLook | None = None
+        if self._is_main and making.took_s >= LEAST_BATCH_S:
+            self.look = look_at(index)
+            making.look = self.look
         making.opened = 0
 
-    def entry(self, took_s: float) -> TransformTimes | None:
-        """Returns the entry of a batch that took so long: that, the CPU time, the time in which threads waited
-        for a core, and the files that were opened, each as often as it counts. None where other threads used
-        a core, and which ones is looked at from the next entry on."""
+    def entries(
+        self, laps: dict[int, Laps], took_s: float, transform_s: float
+    ) -> tuple[TransformTimes, ...]:
+        """Returns the entries of a batch that took so long: what its stages and transforms used of the cores, where
+        that was looked at; then the time, the CPU time, the time in which threads waited for a core, and the
+        files that were opened, each as often as it counts. The latter not where other threads used a core, and which
+        ones is looked at from the next batch on."""
+        cores: tuple[TransformTimes, ...] = ()
+        if self.cores is not None:
+            cores = core_entries(laps, self.cores, transform_s, self._counts_for)
         making = self._making
         opened = making.opened
         others_s = process_time() - self._process_s
@@ -212,7 +249,7 @@ class MakingUse:
         if self._is_main and others_s > least_s:
             if self._threads is None:
                 making.looks_at_threads = True
-                return None
+                return cores
             others = self._of_other_threads(others_s)
             cpu_s += others.cpu_s
             queued_s += others.queued_s
@@ -221,7 +258,8 @@ class MakingUse:
             cpu_s += programs_s
             queued_s = math.nan
         work = (took_s, cpu_s, queued_s, opened)
-        return WORK, self._counts_for, tuple([self._counts_for * of_batch for of_batch in work])
+        counted = tuple([self._counts_for * of_batch for of_batch in work])
+        return (*cores, (WORK, self._counts_for, counted))
 
     def _of_other_threads(self, others_s: float) -> ThreadTimes:
         """Returns what other threads used for the batch, of `others_s` in all: not vitprof's own, which
@@ -306,7 +344,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         making.waited_s = 0.0
         making.batches += 1
         counts_for = work_counts_for(making.batches)
-        work = MakingUse(making, counts_for) if counts_for else None
+        work = MakingUse(making, counts_for, index) if counts_for else None
         clock: SampleClock | None = self._vitprof_clock
         timed = None
         if clock is not None and clock.is_worth_it:
@@ -317,6 +355,9 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             data = fetch(self, index) if timed is None else _with_dataset(timed, fetch, self, index)
         finally:
             making.laps = None
+            if work is not None and work.look is not None:
+                work.cores = work.look.end()
+                making.look = None
         ended_s = perf_counter()
         began_s += making.waited_s  # as if those waits came first
         collate_s = making.collate_s
@@ -326,9 +367,9 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         if laps:
             transforms = transform_sums(laps)
             transform_s = sum(map(sum, map(SECONDS_OF, transforms)))
-        entry = None if work is None else work.entry(ended_s - began_s)
-        if entry is not None:
-            transforms += (entry,)
+        making.took_s = ended_s - began_s
+        if work is not None:
+            transforms += work.entries(laps, making.took_s, transform_s)
         if making.looks_at_threads and work_counts_for(making.batches + 1):
             making.threads_before = thread_times()
         samples = None
@@ -370,6 +411,21 @@ def bytes_to_send(times: FetchTimes) -> bytes:
         rest = (transforms, samples, says, pickled, maker.ledger.settled_s)
     packed = SENT.pack(MARK, *numbers, ended_s, worker)
     return packed + marshal.dumps(rest) if rest else packed
+
+
+def core_entries(
+    laps: dict[int, Laps], stages: tuple[CoreTimes, CoreTimes], transform_s: float, counts_for: int
+) -> tuple[TransformTimes, ...]:
+    """Returns what a batch used of the cores in its stages, and in the transforms of each Compose that was looked at;
+    each as often as it counts."""
+    dataset, collate = stages
+    numbers = (*dataset, *collate, transform_s)
+    entries = [(CORES_OF_STAGES, 1, tuple([counts_for * number for number in numbers]))]
+    for lap in laps.values():
+        if lap.looked_calls:
+            used = tuple([counts_for * seconds for each in lap.used for seconds in each])
+            entries.append(((CORES_OF_COMPOSE, *lap.names), lap.looked_calls, used))
+    return tuple(entries)
 
 
 def sample_clock(fetcher: Any) -> SampleClock | None:
@@ -509,6 +565,8 @@ def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(self, *inputs, **named)
         laps = laps_of.get(id(self)) or laps_of.setdefault(id(self), Laps(self))
         seconds, in_turn = laps.seconds, is_known and not named
+        look = making.look
+        used = None if look is None else look.begin_call()
         making.laps = None
         try:
             outputs = inputs[0] if len(inputs) == 1 else inputs
@@ -520,6 +578,8 @@ def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
                 outputs = transform(*inputs)
                 inputs = outputs if needs_unpacking else (outputs,)
                 ended = perf_counter()
+                if used is not None:
+                    used.append(look.now())
                 if i < len(seconds):
                     seconds[i] += ended - began
                 else:
@@ -527,6 +587,8 @@ def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
                     continue
                 began = ended
             laps.calls += 1
+            if used is not None:
+                laps.add_use(used)
             return outputs
         finally:
             making.laps = laps_of

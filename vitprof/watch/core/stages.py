@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from vitprof.watch.events import WORK, Description
+from vitprof.watch.events import CORES_OF_COMPOSE, CORES_OF_STAGES, WORK, Description
 
 KIND = "stages"
 """The kind of a description with the sums of a loader."""
@@ -26,20 +26,60 @@ def stage_facts(described: Iterable[Description], feeding: Iterable[int]) -> dic
         for names, calls, sent in sums.facts["composes"]:
             # On the way what is not known is null.
             seconds = [math.nan if each is None else each for each in sent]
-            calls_before, before = composes.get(tuple(names), (0, [0.0] * len(names)))
+            calls_before, before = composes.get(tuple(names), (0, [0.0] * len(seconds)))
             summed = [a + b for a, b in zip(before, seconds, strict=True)]
             composes[tuple(names)] = (calls_before + calls, summed)
     facts: dict[str, Any] = {}
     if WORK in composes:
         batches, seconds = composes.pop(WORK)
         facts["making"] = {**dict(zip(WORK, seconds, strict=True)), "batches": batches}
+    cores_of = {
+        names[1:]: _uses(composes.pop(names)[1])
+        for names in list(composes)
+        if names[0] == CORES_OF_COMPOSE
+    }
+    stages = composes.pop(CORES_OF_STAGES, None)
+    if "making" in facts and stages is not None:
+        facts["making"]["stages"] = _of_stages(stages[1], [*cores_of.values()])
     transforms: dict[str, Any] = {}
     used: Counter[str] = Counter()
     for names, (calls, seconds) in composes.items():
-        for name, took_s in zip(names, seconds, strict=True):
+        uses = cores_of.get(names, [{}] * len(names))
+        for name, took_s, use in zip(names, seconds, uses, strict=True):
             used[name] += 1
             key = f"{name} ({used[name]})" if used[name] > 1 else name
-            transforms[key] = {"s_per_sample": took_s / max(1, samples), "calls": calls}
+            s_per_sample = took_s / max(1, samples)
+            transforms[key] = {"s_per_sample": s_per_sample, "calls": calls}
+            transforms[key] |= {
+                f"{what}_per_sample": s_per_sample * seconds / use["took_s"]
+                for what, seconds in use.items()
+                if what != "took_s" and use["took_s"] > 0
+            }
     if transforms:
         facts["transforms"] = transforms
     return facts
+
+
+USE = ("took_s", "cpu_s", "queued_s", "threads_queued_s")
+"""Wall time, the CPU time of the process, and for how long its thread and its other threads had no core."""
+Use = dict[str, float]
+
+
+def _uses(numbers: list[float]) -> list[Use]:
+    """Returns what each stage or transform used, of four numbers for each."""
+    firsts = range(0, len(numbers), len(USE))
+    return [dict(zip(USE, numbers[at : at + len(USE)], strict=True)) for at in firsts]
+
+
+def _of_stages(numbers: list[float], composes: list[list[Use]]) -> dict[str, Use]:
+    """Returns what the dataset without its transforms, transforms and collate used in the batches that were looked at.
+
+    Of the transforms only some calls were looked at: the others are taken to be like them.
+    """
+    *of_stages, transform_s = numbers
+    dataset, collate = _uses(of_stages)
+    calls = {what: math.fsum(use[what] for uses in composes for use in uses) for what in USE}
+    scale = transform_s / calls["took_s"] if calls["took_s"] > 0 else 0.0
+    transform = {what: scale * seconds for what, seconds in calls.items()}
+    read = {what: max(0.0, dataset[what] - transform[what]) for what in USE}
+    return {"read": read, "transform": transform, "collate": collate}

@@ -66,7 +66,7 @@ class LoaderSums:
         if each is not None:
             self._add_samples(each, int(worker))
         for names, calls, seconds in made:
-            calls_before, before = self.composes.get(names, (0, [0.0] * len(names)))
+            calls_before, before = self.composes.get(names, (0, [0.0] * len(seconds)))
             summed = [a + b for a, b in zip(before, seconds, strict=True)]
             self.composes[names] = (calls_before + calls, summed)
 
