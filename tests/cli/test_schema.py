@@ -26,6 +26,7 @@ OPEN = {
     "TransformTime",
     "Making",
     "StageUse",
+    "OtherProgram",
     "HandedOver",
     "SlowSample",
     "SlowSamples",

@@ -77,6 +77,17 @@ class LoaderWaits(WatchedLoader, total=False):
     """How long the training thread waited for them."""
 
 
+class OtherProgram(TypedDict):
+    """A program other than the job's that used the CPU meanwhile."""
+
+    name: str
+    """As the system names it, of at most 15 characters."""
+    pid: int
+    """The id of its process."""
+    cores: float
+    """Cores that it used, on average."""
+
+
 class Environment(TypedDict, total=False):
     """The machine and the software, as the job found them.
 
@@ -140,6 +151,8 @@ class Environment(TypedDict, total=False):
     """Figures that NVML never gave, and the reason; null where it gave all."""
     sm_activity_not_available: str | None
     """The reason why there is no SM activity; null where there is."""
+    other_programs: list[OtherProgram]
+    """Programs other than the job's that used most of the CPU while telemetry was taken; empty where none used much."""
     pid: int
     """Id of the process that was watched."""
     world_size: int

@@ -17,6 +17,7 @@ from typing import Any
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, StopKind
 from vitprof.telemetry.memory import shared_memory
 from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo, Nvml
+from vitprof.telemetry.other_programs import OtherPrograms
 from vitprof.telemetry.processes import (
     CpuPressure,
     MachineCpu,
@@ -209,8 +210,8 @@ class Telemetry:
         self.gauges: dict[str, float] = {}
         """Columns that only the job itself knows; the owner of the telemetry sets them."""
         self.facts: dict[str, Any] = {}
-        """What NVML reports about the job's GPU, once it was looked for, as in
-        `recording.Environment`."""
+        """What NVML reports about the job's GPU, once it was looked for, and the other programs that use the CPU, as
+        in `recording.Environment`."""
         self.error: Exception | None = None
         """What ended the sampling early, if anything did: the sink's exception."""
         self._device = device
@@ -236,6 +237,7 @@ class Telemetry:
         self._workers = Workers()
         self.follow_workers = self._workers.follow
         self._run_queue = RunQueue()
+        self._other_programs = OtherPrograms()
         self._pressure = CpuPressure()
         self._machine_cpu = MachineCpu()
         self._disk_rate = Rate()
@@ -288,6 +290,9 @@ class Telemetry:
         row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_io_bytes()[0])
         row["shm_used_bytes"], row["shm_free_bytes"] = shared_memory()
         row.update(self._workers.sample(now, self._tree.figures)._asdict())
+        programs = self._other_programs.sample(now, self._tree.pids)
+        if programs is not None:
+            self.facts = self.facts | {"other_programs": programs}
         # Last: NVML may block for 20 ms.
         row.update(self._read_gpu(now))
         row.update(self.gauges)
@@ -324,7 +329,7 @@ class Telemetry:
             return None
         if not self._nvidia:
             self._notice(NOT_NVIDIAS)
-            self.facts = {"sm_activity_not_available": ONLY_NVIDIAS}
+            self.facts = self.facts | {"sm_activity_not_available": ONLY_NVIDIAS}
             return None
         self._nvml = Nvml(clock=self._clock)
         reason = f"{self._nvml.reason} ({self._nvml.detail})"
@@ -332,7 +337,7 @@ class Telemetry:
             gpu = choose_gpu(self._nvml.gpus(), self._gpu_uuid)
             if gpu is not None:
                 limit = gpu.power_limit_w
-                self.facts = {
+                self.facts = self.facts | {
                     "driver_version": gpu.driver,
                     "gpu_power_limit_w": limit if limit > 0 else None,
                 }
@@ -340,7 +345,7 @@ class Telemetry:
             known = self._gpu_uuid or "its UUID is not known"
             reason = f"NVML does not list the GPU of this run ({self._device}, {known})"
         self._notice(NO_FIGURES.format(reason, TO_HAVE_THEM))
-        self.facts = {"sm_activity_not_available": reason}
+        self.facts = self.facts | {"sm_activity_not_available": reason}
         return None
 
     def _notice(self, line: str) -> None:

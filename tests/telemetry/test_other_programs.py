@@ -1,0 +1,73 @@
+"""Which other programs use the CPU, by a /proc of the tests' own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vitprof.telemetry import other_programs
+from vitprof.telemetry.other_programs import OtherPrograms
+
+
+class Proc:
+    """A folder like /proc."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ticks = dict[int, int]()
+
+    def used(self, pid: int, name: str, cpu_s: float) -> None:
+        """A process has used so much more."""
+        self._ticks[pid] = self._ticks.get(pid, 0) + round(100 * cpu_s)
+        (self._folder / str(pid)).mkdir(exist_ok=True)
+        user = self._ticks[pid]
+        line = f"{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {user} 0 0 0 20 0 1 0 1 0 1"
+        (self._folder / str(pid) / "stat").write_text(line)
+
+    def ends(self, pid: int) -> None:
+        (self._folder / str(pid) / "stat").unlink()
+        (self._folder / str(pid)).rmdir()
+
+
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proc:
+    monkeypatch.setattr(other_programs, "PROC", tmp_path)
+    monkeypatch.setattr(other_programs.os, "sysconf", lambda _name: 100)
+    (tmp_path / "self").mkdir()
+    return Proc(tmp_path)
+
+
+def test_programs_are_named_with_their_cores_and_not_the_jobs_own(proc: Proc) -> None:
+    proc.used(7, "a (b) c", 100.0)
+    proc.used(8, "python", 5.0)
+    proc.used(9, "train", 5.0)
+    programs = OtherPrograms()
+    assert programs.sample(10.0, {9}) is None, "nothing is known yet"
+    proc.used(7, "a (b) c", 1.3)
+    proc.used(8, "python", 0.12)
+    proc.used(9, "train", 2.0)
+    assert programs.sample(11.0, {9}) is None
+    assert programs.sample(12.0, {9}) == [
+        {"name": "a (b) c", "pid": 7, "cores": 0.65},
+        {"name": "python", "pid": 8, "cores": 0.06},
+    ]
+    proc.used(10, "later", 1.0)
+    proc.ends(8)
+    assert programs.sample(14.0, {9}) == [
+        {"name": "a (b) c", "pid": 7, "cores": 0.325},
+        {"name": "later", "pid": 10, "cores": 0.25},
+    ], "one that began later has all it used, and 0.12 s of four are too little"
+
+
+def test_looks_come_ever_less_often(proc: Proc) -> None:
+    programs = OtherPrograms()
+    looked_at = [t for t in range(0, 300) if programs.sample(float(t), set()) is not None]
+    assert looked_at == [2, 4, 8, 16, 32, 64, 124, 184, 244]
+
+
+def test_without_proc_no_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(other_programs, "PROC", tmp_path / "gone")
+    programs = OtherPrograms()
+    programs.sample(0.0, set())
+    assert programs.sample(5.0, set()) == []
