@@ -65,6 +65,9 @@ may disturb what it measures."""
 OTHERS_CORES = 0.25
 """Cores that other programs must take to be reported. An idle system with a dashboard open takes a
 few percent of one."""
+OTHERS_SEEN_CORES = 0.1
+"""Cores that other programs must use, on average, for waits for a core to be theirs, and not the job's own: fewer
+can hold up a batch for at most a tenth of its time."""
 OTHERS_CORES_FRAC = 0.1
 """The same as a share of all cores; the larger of the two counts. With less taken, a loader could
 gain at most about a tenth from having them back."""

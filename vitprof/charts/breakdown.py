@@ -125,13 +125,19 @@ AROUND_PX = 76
 """Height of what is above and below all bars."""
 
 
+def _cpu(transform: TransformTime) -> str:
+    """Returns the CPU time of a transform; "" where it is not known."""
+    cpu_s = transform.cpu_s_per_sample
+    return "" if math.isnan(cpu_s) else f", CPU time {formats.seconds(cpu_s)}"
+
+
 def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
     """Returns one bar for each transform, in the order of the Compose, labelled with its share of
     their time.
     """
     names = [style.plain(t.name) for t in transforms]
     hovers = [
-        f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}, n = {t.calls:,}"
+        f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}{_cpu(t)}, n = {t.calls:,}"
         for name, t in zip(names, transforms, strict=True)
     ]
     lengths = [t.s_per_sample * 1e3 for t in transforms]

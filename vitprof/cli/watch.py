@@ -323,6 +323,16 @@ def _show_result(store: RunStore, run: StoredRun, *, quiet: bool, markdown: bool
     terminal.show(*lines, console=terminal.err)
 
 
+def _transforms(run: StoredRun) -> list[str]:
+    """Returns the lines on the transforms of a run, if it has their times."""
+    transforms = loading.transform_times(run.facts)
+    shares = loading.shares_in_words(transforms)
+    if not shares:
+        return []
+    why = loading.why_unreliable(transforms)
+    return [f"  transforms: {shares}", *([f"  {why}"] if why else [])]
+
+
 def _result(store: RunStore, run: StoredRun) -> list[str]:
     """Returns the lines on a run: the answer, and what that is based on; none without steps."""
     s = run.summary
@@ -336,9 +346,7 @@ def _result(store: RunStore, run: StoredRun) -> list[str]:
     divided = divided_compute_of(s)
     if divided is not None:
         lines.append(f"  {divided_in_words(divided)}")
-    transforms = loading.shares_in_words(loading.transform_times(run.facts))
-    if transforms:
-        lines.append(f"  transforms: {transforms}")
+    lines += _transforms(run)
     lines += [f"  {sentence}" for sentence in results.on_ranks(run)]
     headroom = own_headroom(run.facts)
     if headroom is not None and verdict.is_conclusive:

@@ -172,6 +172,33 @@ class OtherPrograms:
 
 
 @dataclass(frozen=True)
+class Program:
+    """Another program that ran while the job trained."""
+
+    name: str
+    """As the system names it: "chrome"."""
+    pid: int
+    """The id of its process."""
+    cores: Figure
+    """Cores that it used, on average."""
+
+
+@dataclass(frozen=True)
+class CoresTaken:
+    """What other programs took of the machine's cores while a run trained."""
+
+    cores: Figure
+    """Cores that they used together, on average."""
+    of_cores: Figure
+    """Cores of the machine."""
+    programs: tuple[Program, ...] = ()
+    """Those that used most, the largest first; empty where they were not looked at."""
+    waited_frac: Figure = math.nan
+    """Share of the time that the device idled for data in which loading may have been ready to run
+    and had no core; NaN where that is not known."""
+
+
+@dataclass(frozen=True)
 class LateRanks:
     """The ranks of a distributed job that the others wait for (`analysis.rank_report`)."""
 
@@ -301,8 +328,9 @@ class Verdict:
     """How the loader keeps Python from launching work; None where it hardly does."""
     cause: str = ""
     """read, decode, transform, collate, rest, hand_over, transfer, epoch_start, loading (stages not
-    known), held_up, slow_drive, cpu_contention; launches where the host is slower than the device;
-    empty if the device never idled for data, or for an inconclusive verdict."""
+    known), held_up, slow_drive, cpu_contention; unclear where another stage may take longest without other
+    programs; launches where the host is slower than the device; empty if the device never idled for data, or for an
+    inconclusive verdict."""
     cause_part: str = ""
     """What has that cause: the decoder, or the storage; "waits" for a dataset that mostly waits,
     "dataset" for another one of a user's script, "loop" where nothing is handed over."""
@@ -318,6 +346,8 @@ class Verdict:
     """What free data would gain; None where that cannot be told."""
     other_programs: OtherPrograms | None = None
     """What other programs did to the idle time; None where that is little."""
+    cores_taken: CoresTaken | None = None
+    """What other programs took, where they are the cause or make it unclear; None else."""
     advice: tuple[Advice, ...] = ()
     """What to try, the best first; at most three."""
     signatures: tuple[Signature, ...] = ()

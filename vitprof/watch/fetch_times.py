@@ -229,6 +229,12 @@ class MakingUse:
             making.look = self.look
         making.opened = 0
 
+    def end_look(self) -> None:
+        """Ends looking at what the stages use of the cores, if it was begun: the batch is made."""
+        if self.look is not None:
+            self.cores = self.look.end()
+            self._making.look = None
+
     def entries(
         self, laps: dict[int, Laps], took_s: float, transform_s: float
     ) -> tuple[TransformTimes, ...]:
@@ -355,9 +361,8 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             data = fetch(self, index) if timed is None else _with_dataset(timed, fetch, self, index)
         finally:
             making.laps = None
-            if work is not None and work.look is not None:
-                work.cores = work.look.end()
-                making.look = None
+            if work is not None:
+                work.end_look()
         ended_s = perf_counter()
         began_s += making.waited_s  # as if those waits came first
         collate_s = making.collate_s

@@ -89,7 +89,7 @@ def test_the_classes_are_those_of_the_thresholds() -> None:
 
 def test_every_reason_and_every_cause_has_words() -> None:
     assert set(NO_VERDICT) == set(get_args(NoVerdictReason))
-    causes = ("epoch_start", "held_up", "slow_drive", "cpu_contention", "launches")
+    causes = ("epoch_start", "held_up", "slow_drive", "cpu_contention", "unclear", "launches")
     assert {*causes, "loading", "transfer", *STAGE_WORDS} <= set(CAUSE_NAMES)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.series import made_steps
 from vitprof.analysis.timing.loading import find_exposure, synchronous
+from vitprof.analysis.verdict.rendering import render
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.own_script import own_config
@@ -534,9 +535,10 @@ def test_other_programs_that_take_the_cpu_are_the_cause_and_the_ceiling_says_so(
     assert (v.cause, v.advice[0].settings) == ("cpu_contention", {})
     assert v.cause_ms_per_batch == pytest.approx(0.48 * 21.5, rel=0.05)  # of a step of 21.5 ms
     assert "Other programs, which kept the CPU busy, were about" in v.sentence
-    # it gets the core when it wants to; nobody counts; it waits for its own threads
-    for seen in ({"job_cpu_wait_pct": 5.0}, {"job_cpu_wait_pct": math.nan}, {"cpu_pct": 60.0}):
+    # it gets the core when it wants to; it waits for its own threads; nobody counts
+    for seen in ({"job_cpu_wait_pct": 5.0}, {"cpu_pct": 60.0}):
         assert verdict(steps, cpu=HOGGED | seen).cause == "decode"
+    assert verdict(steps, cpu=HOGGED | {"job_cpu_wait_pct": math.nan}).cause == "unclear"
     assert (
         verdict(
             steps, cpu=HOGGED | {"workers_cpu_wait_pct": 5.0}, strategy="workers", workers=1
@@ -585,7 +587,7 @@ def test_where_the_cpu_trains_other_programs_are_the_cause_and_nothing_else_is_a
     steps = run(parts={"decode": 20.0, "read": 1.0}, compute=5.0)
     v = verdict(steps, cpu=HOGGED, facts=GPU | {"device": "cpu", "cuda_version": None})
     assert (v.kind, v.cause) == ("input-bound", "cpu_contention")
-    assert [advice.words for advice in v.advice] == ["ending the other programs that use the CPU"]
+    assert [advice.words for advice in v.advice] == ["running again when quiet"]
     waits = verdict(
         run(parts={"read": 20.0, "decode": 1.0}, compute=5.0),
         cpu=HOGGED,
@@ -594,6 +596,126 @@ def test_where_the_cpu_trains_other_programs_are_the_cause_and_nothing_else_is_a
     assert waits.cause == "read", "that is no work which they slow down"
     assert "other programs run: they slow loading and training alike" in v.sentence
     assert any(signature.name == "other-programs" for signature in v.signatures)
+
+
+USE = ("took_s", "cpu_s", "queued_s", "threads_queued_s")
+"""What is known of a stage (`recording.StageUse`)."""
+
+
+def beside_others(
+    ms: Mapping[str, float],
+    stages: Mapping[str, tuple[float, ...]],
+    *,
+    others_cores: float = 0.8,
+    device: str = "cpu",
+    **facts: Any,
+) -> Verdict:
+    """The verdict on a user's script without workers, with the milliseconds of its stages and what they used of two
+    cores that are busy."""
+    of_stages = {name: dict(zip(USE, used, strict=True)) for name, used in stages.items()}
+    making = {"made_s": 1.0, "cpu_s": 0.5, "queued_s": 0.3, "opened": 0, "batches": 10}
+    known: dict[str, Any] = {
+        "device": device,
+        "cpu_count": 2,
+        "making": making | {"stages": of_stages},
+        "watched": {"dataset": "Images", "num_workers": 0, "batch_size": 8},
+        "other_programs": [{"name": "chrome", "pid": 312, "cores": others_cores}],
+    }
+    steps = run(parts=ms)
+    seen = {
+        "cpu_pct": 100.0,
+        "job_cpu_pct": 200.0 - 100 * others_cores,
+        "job_cpu_wait_pct": 120.0,
+        "workers_cpu_wait_pct": 0.0,
+    }
+    config = dataclasses.replace(own_config("train.py"), workers=0)
+    return judge(config, steps, (), telemetry(steps, **seen), known | facts)
+
+
+def test_a_stage_that_other_programs_make_the_largest_is_not_the_cause() -> None:
+    """Transforms took 18 of 40 ms by wall time, in which their threads waited for cores for 12; the dataset, with one
+    thread, hardly waited."""
+    stages = {
+        "read": (15.0, 14.0, 1.0, 0.0),
+        "transform": (18.0, 16.0, 1.0, 11.0),
+        "collate": (1.0, 1.0, 0.0, 0.0),
+    }
+    v = beside_others({"read": 15.0, "transform": 18.0, "collate": 1.0}, stages)
+    assert (v.cause, v.kind) == ("unclear", "input-bound")
+    assert [advice.words for advice in v.advice] == ["running again when quiet"]
+    said = "Other programs used 0.8 of 2 cores: chrome 0.8 (process 312). Loading had no core for up to 38% of that."
+    assert said in v.sentence
+    assert "What takes longest without them is not known. " in v.sentence
+    assert {chip.words for chip in render(v).chips if chip.about in ("cause", "gain")} == {
+        "cause: not clear, other programs ran"
+    }
+
+
+def test_the_same_times_are_told_where_nothing_else_runs() -> None:
+    """Threads of the job's own wait for each other then: that is how long its stages take."""
+    stages = {"read": (15.0, 14.0, 1.0, 0.0), "transform": (18.0, 16.0, 1.0, 11.0)}
+    v = beside_others({"read": 15.0, "transform": 18.0}, stages, others_cores=0.05)
+    assert (v.cause, v.cores_taken) == ("transform", None)
+
+
+def test_a_stage_that_stays_the_largest_is_the_cause_whatever_else_runs() -> None:
+    stages = {"read": (4.0, 2.0, 1.5, 0.0), "transform": (30.0, 22.0, 6.0, 1.0)}
+    v = beside_others({"read": 4.0, "transform": 30.0}, stages)
+    assert (v.cause, v.cores_taken) == ("transform", None)
+    assert v.advice[-1].words.startswith("lighter transforms")
+
+
+def test_other_programs_that_cost_less_than_the_largest_stage_are_not_the_cause() -> None:
+    """ "Cause: other programs" was said where they cost 28%."""
+    stages = {"read": (6.0, 4.5, 1.5, 0.0), "transform": (30.0, 21.5, 8.5, 0.0)}
+    v = beside_others({"read": 6.0, "transform": 30.0}, stages)
+    assert v.cause == "transform"
+
+
+def test_other_programs_that_cost_most_are_the_cause_and_are_named() -> None:
+    stages = {"read": (6.0, 1.5, 4.5, 0.0), "transform": (30.0, 8.0, 22.0, 0.0)}
+    v = beside_others({"read": 6.0, "transform": 30.0}, stages)
+    assert v.cause == "cpu_contention"
+    assert v.cause_frac == pytest.approx(26.5 / 36, abs=0.03)
+    assert "Other programs used 0.8 of 2 cores: chrome 0.8 (process 312)." in v.sentence
+    assert [advice.words for advice in v.advice] == ["running again when quiet"]
+
+
+def test_a_dataset_that_waits_for_a_drive_is_the_cause_beside_other_programs() -> None:
+    """It uses no CPU for a good reason: Linux says that it was not ready to run."""
+    stages = {"read": (30.0, 1.0, 0.5, 0.0), "transform": (8.0, 3.0, 2.0, 3.0)}
+    assert beside_others({"read": 30.0, "transform": 8.0}, stages).cause == "read"
+
+
+def test_of_a_built_in_job_it_is_known_what_its_threads_waited_together() -> None:
+    """Any part of that may be that of the largest stage. Two stages of like length can't be told apart, one of
+    twice the length can."""
+    seen = HOGGED | {"job_cpu_wait_pct": 20.0}
+    close = verdict(run(parts={"decode": 11.0, "transform": 9.0}), cpu=seen)
+    assert (close.cause, [a.words for a in close.advice]) == (
+        "unclear",
+        ["running again when quiet"],
+    )
+    clear = verdict(run(parts={"decode": 20.0, "transform": 6.0}), cpu=seen)
+    assert (clear.cause, clear.cores_taken) == ("decode", None)
+
+
+def test_a_transform_that_cannot_be_told_is_in_no_advice() -> None:
+    """The stage is clear, and which of its transforms takes longest is not."""
+    blurred = {
+        "Resize": {"s_per_sample": 0.005, "calls": 99, "queued_s_per_sample": 0.001},
+        "GaussianBlur": {
+            "s_per_sample": 0.012,
+            "calls": 99,
+            "queued_s_per_sample": 0.001,
+            "threads_queued_s_per_sample": 0.009,
+        },
+    }
+    stages = {"read": (1.0, 1.0, 0.0, 0.0), "transform": (30.0, 22.0, 4.0, 9.0)}
+    v = beside_others({"read": 1.0, "transform": 30.0}, stages, transforms=blurred)
+    assert v.cause == "transform"
+    assert v.advice
+    assert not any("GaussianBlur" in a.words + a.reason for a in v.advice)
 
 
 def test_a_device_that_waits_for_the_loop_itself() -> None:

@@ -3,7 +3,7 @@ others take.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from vitprof.analysis.timing import loading, steady, worker_use
 from vitprof.config import own_script
 from vitprof.config.parts import LOADERS, STORAGES
 from vitprof.formats import number, percent, seconds, size
-from vitprof.recording.verdict import Signature
+from vitprof.recording.verdict import CoresTaken, Program, Signature
 
 MIN_CPU_SAMPLES = 10
 """Two seconds of telemetry at the usual 5 a second; a quartile of fewer samples says little."""
@@ -150,11 +150,18 @@ def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Con
     """Returns what other programs cost of `idle_ms`, the idle milliseconds a batch.
 
     `on_cpu`: the CPU trains.
-
-    Workers wait concurrently, so a batch's wait is one worker's share of the total.
     """
     if not saturated(trace):
         return Contention(0.0, on_cpu)
+    return Contention(min(making_waited_ms(trace), idle_ms), on_cpu)
+
+
+def making_waited_ms(trace: steady.Trace) -> float:
+    """Returns for how long threads waited for a core while a batch was made, milliseconds, whoever had the cores. NaN
+    where that is not counted.
+
+    Workers wait concurrently, so a batch's wait is one worker's share of the total.
+    """
     config = trace.config
     column = "job_cpu_wait_pct"
     if config.workers and LOADERS[config.loader or ""].made_by == "processes":
@@ -163,8 +170,18 @@ def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Con
     makers = max(1, config.workers or 1)
     if loading.synchronous(config):
         makers = 1
-    waited_ms = _queued(trace, column) * trace.step_s * 1e3 / makers
-    return Contention(min(waited_ms, idle_ms), on_cpu)
+    return _queued(trace, column) * trace.step_s * 1e3 / makers
+
+
+def programs_seen(trace: steady.Trace) -> tuple[Program, ...]:
+    """Returns the other programs that took most, the largest first; none where they were not looked at."""
+    seen = trace.facts.get("other_programs") or ()
+    return tuple(Program(str(p["name"]), int(p["pid"]), float(p["cores"])) for p in seen)
+
+
+def cores_taken(trace: steady.Trace) -> CoresTaken:
+    """Returns what other programs took of the cores; figures are NaN where that is not known."""
+    return CoresTaken(_others(trace).cores, _cores(trace), programs_seen(trace))
 
 
 def other_programs(trace: steady.Trace) -> Signature | None:
@@ -186,6 +203,9 @@ def other_programs(trace: steady.Trace) -> Signature | None:
             "All cores are busy, and the job waits for cores: end those programs and measure again."
         )
     share = f"{number(others.cores)} of the {cores:.0f} cores ({percent(others.cores / cores)})"
+    named = programs_in_words(programs_seen(trace))
+    if named:
+        share += f": {named}"
     evidence = {
         "others_cores": others.cores,
         "others_cores_lasting": others.lasting_cores,
@@ -201,6 +221,16 @@ def other_programs(trace: steady.Trace) -> Signature | None:
         evidence,
         source,
     )
+
+
+MOST_NAMED = 3
+"""Other programs that a sentence names at most."""
+
+
+def programs_in_words(programs: Sequence[Program]) -> str:
+    """Returns other programs with their cores and ids: "chrome 0.6 (process 312), python 0.4 (process 99)"."""
+    largest = programs[:MOST_NAMED]
+    return ", ".join(f"{p.name} {p.cores:.1f} (process {p.pid})" for p in largest)
 
 
 FASTER_EPOCH = 2.0

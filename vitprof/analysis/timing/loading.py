@@ -10,6 +10,7 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis import arrays, intervals, thresholds
 from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column, known, mean
+from vitprof.analysis.timing import core_waits
 from vitprof.analysis.timing.gaps import Gaps, RunGaps
 from vitprof.analysis.timing.steady import (
     epoch_starts,
@@ -161,28 +162,60 @@ class TransformTime:
     """How often the Compose was called for these batches."""
     frac: float
     """Share of the time of all transforms, 0 to 1; NaN if they take no time."""
+    without_waits: core_waits.Bounds
+    """Its seconds a sample, and what they would be if each thread always had a core."""
+    cpu_s_per_sample: float = math.nan
+    """CPU time of all threads of its process meanwhile; NaN where that is not known."""
 
 
 def transform_times(facts: Mapping[str, Any]) -> tuple[TransformTime, ...]:
     """Returns the fact "transforms", name -> {"s_per_sample", "calls"}, in the order of the Compose; empty without."""
     transforms = facts.get("transforms")
     times = {
-        name: (float(one["s_per_sample"]), int(one["calls"]))
+        name: one
         for name, one in (transforms.items() if isinstance(transforms, Mapping) else ())
         if isinstance(one, Mapping)
         and one.get("s_per_sample") is not None
         and one.get("calls") is not None
     }
-    whole_s = math.fsum(seconds for seconds, _ in times.values())
-    return tuple(
-        TransformTime(name, seconds, calls, seconds / whole_s if whole_s > 0 else math.nan)
-        for name, (seconds, calls) in times.items()
+    whole_s = math.fsum(float(one["s_per_sample"]) for one in times.values())
+    return tuple(_transform_time(name, one, whole_s) for name, one in times.items())
+
+
+def _transform_time(name: str, one: Mapping[str, Any], whole_s: float) -> TransformTime:
+    took_s = float(one["s_per_sample"])
+    return TransformTime(
+        name,
+        took_s,
+        int(one["calls"]),
+        frac=took_s / whole_s if whole_s > 0 else math.nan,
+        without_waits=core_waits.bounds_of(
+            took_s,
+            float(one.get("queued_s_per_sample") or 0.0),
+            float(one.get("threads_queued_s_per_sample") or 0.0),
+        ),
+        cpu_s_per_sample=float(one.get("cpu_s_per_sample") or math.nan),
     )
 
 
 def heaviest(transforms: Sequence[TransformTime]) -> TransformTime | None:
-    """Returns the transform that takes longest; None if none takes any time."""
-    return max((t for t in transforms if t.frac > 0), key=lambda t: t.frac, default=None)
+    """Returns the transform that takes longest; None if none takes any time, and where another one may take longest
+    if each thread had a core."""
+    times = {t.name: t.without_waits for t in transforms if t.frac > 0}
+    name = core_waits.surely_longest(times)
+    return next((t for t in transforms if t.name == name), None)
+
+
+def why_unreliable(transforms: Sequence[TransformTime]) -> str:
+    """Returns why the shares of the transforms are not what they are on a quiet machine, in a sentence; "" where they
+    are."""
+    known = [t for t in transforms if t.frac > 0]
+    if not known or heaviest(known) is not None:
+        return ""
+    most = max(known, key=lambda t: t.without_waits.took - t.without_waits.at_least)
+    waited = formats.percent(most.without_waits.lost_frac)
+    whose = f"the threads of {most.name} were ready to run and had no core for up to {waited} of its time"
+    return f"These shares are not reliable: {whose}. Run again when quiet."
 
 
 def shares_in_words(transforms: Sequence[TransformTime]) -> str:

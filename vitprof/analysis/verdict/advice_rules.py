@@ -53,6 +53,8 @@ class Situation:
     exposed_ms: Mapping[str, float] = field(default_factory=dict)
     """Stage of loading -> milliseconds by which a step would be shorter if the stage took no time
     (`Share.exposed_ms`)."""
+    is_unclear: bool = False
+    """Whether another stage than the largest may take longest without other programs."""
     causes: Sequence[str] = ()
     """Stages with a large share of the idle time, the largest first; their advice follows that for
     `cause`."""
@@ -95,10 +97,10 @@ class Situation:
 
     @property
     def is_disturbed(self) -> bool:
-        """Returns whether other programs are the cause, and all else that was seen may be theirs: where the
-        CPU trains, too, they slow each stage by another share.
+        """Returns whether all that was seen may be the work of other programs: they slow each stage by another
+        share, and where the CPU trains, training, too.
         """
-        return self.cause == "cpu_contention" and self.on_cpu
+        return self.is_unclear or (self.cause == "cpu_contention" and self.on_cpu)
 
     @property
     def making_ms(self) -> float:
@@ -150,7 +152,7 @@ LAUNCH_LESS = (
 )
 """Advice where Python launches slower than the device works."""
 END_OTHERS = Advice(
-    {}, "ending the other programs that use the CPU", "They take cores that loading could use."
+    {}, "running again when quiet", "Other programs take cores that loading could use."
 )
 
 

@@ -272,7 +272,8 @@ def best_proof(proofs: Sequence[Proof]) -> Proof | None:
 def _ceiling(verdict: Verdict) -> Ceiling | None:
     is_slow = verdict.kind in ("input-bound", "moderately input-bound")
     # without the other programs the gain may be quite another one
-    if not is_slow or verdict.gain is None or verdict.cause == "cpu_contention":
+    disturbed = verdict.cores_taken is not None or verdict.cause == "cpu_contention"
+    if not is_slow or verdict.gain is None or disturbed:
         return None
     others = verdict.other_programs
     return Ceiling(
@@ -335,6 +336,8 @@ def _waits(verdict: Verdict) -> list[Part]:
     if verdict.cause == "cpu_contention":
         of_others = min(1.0, verdict.cause_frac) * idle_frac
         return [_part(OTHERS, of_others), _part("loading", idle_frac - of_others)]
+    if verdict.cause == "unclear":
+        return [_part("loading", idle_frac, UNCLEAR)]
     if not verdict.shares:
         return [_part("loading", idle_frac)] if idle_frac > 0 else []
     parts = []
@@ -355,6 +358,8 @@ def _stage_words(verdict: Verdict) -> str:
     return ""
 
 
+UNCLEAR = "loading (stage unclear)"
+"""What loading is called where other programs make it unclear which stage of it takes longest."""
 READS = {"waits": "dataset (waiting)", "dataset": "dataset"}
 """`Verdict.cause_part` of a user's own script that reads -> what its share of the time is called."""
 

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,11 +11,14 @@ import numpy as np
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.signatures.resources import (
     Contention,
+    cores_taken,
     find_contention,
     free_cores,
+    making_waited_ms,
     saturated,
     waiting_frac,
 )
+from vitprof.analysis.timing import core_waits
 from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.timing.loading import Exposure, find_exposure, synchronous
 from vitprof.analysis.timing.steady import Trace, training
@@ -23,16 +27,21 @@ from vitprof.analysis.verdict.headroom import Headroom, own_headroom
 from vitprof.config import RunConfig, own_script, parts
 from vitprof.recording.columns import TIMED_STAGES, Phase
 from vitprof.recording.verdict import (
+    CoresTaken,
     DeviceKind,
     Gain,
     HeldUp,
     Kind,
     OtherPrograms,
+    Share,
     SlowestLoader,
 )
 
 CPU_WORK = (*(stage for stage in TIMED_STAGES if stage != "read"), "rest", "loading", "hand_over")
 """Stages of loading that are CPU work; a read mostly waits."""
+UNEVEN = 1.5
+"""How many times as much as on average other programs may run in one stage: they go on with what they do as it suits
+them."""
 FREE_CORES = 0.25
 """With fewer free cores than this a script that seems to sleep may wait for a core, or for a thread
 that does."""
@@ -129,8 +138,82 @@ class Evidence:
 
     @functools.cached_property
     def contention(self) -> Contention:
-        """Returns what other programs cost of the idle time."""
-        return find_contention(self.trace, self.exposure.idle_ms, on_cpu=self.on_cpu)
+        """Returns what other programs cost of the idle time: where it is known what each stage waited, that, as far as
+        others can have caused it; else what telemetry saw of all threads.
+
+        A thread of the job's that waits for a core waits for another program, or for another thread of the job. The
+        first can't be longer than other programs ran.
+        """
+        lost_ms = [self._lost_ms(share) for share in self.exposure.shares]
+        if not any(map(math.isfinite, lost_ms)):
+            return find_contention(self.trace, self.exposure.idle_ms, on_cpu=self.on_cpu)
+        if not self.saw_other_programs:
+            return Contention(0.0, self.on_cpu)
+        return Contention(math.fsum(filter(math.isfinite, lost_ms)), self.on_cpu)
+
+    def _lost_ms(self, share: Share) -> float:
+        """Returns the milliseconds of a stage's idle time for which its thread had no core, because of other
+        programs; NaN where that is not known."""
+        use = self._use_of(share.name)
+        if use is None:
+            return math.nan
+        queued_frac = min(use["queued_s"] / use["took_s"], self.cores_taken.cores)
+        return share.frac * self.exposure.idle_ms * queued_frac
+
+    def _use_of(self, stage: str) -> Mapping[str, float] | None:
+        """Returns what a stage used of the cores (`StageUse`); None where it was not looked at."""
+        stages = (self.facts.get("making") or {}).get("stages") or {}
+        use = stages.get(stage)
+        return use if use is not None and use["took_s"] > 0 else None
+
+    @functools.cached_property
+    def cores_taken(self) -> CoresTaken:
+        """Returns what other programs took of the cores."""
+        lost_frac = math.nan
+        if self.stage_bounds:
+            whole_ms = math.fsum(each.took for each in self.stage_bounds.values())
+            at_least_ms = math.fsum(each.at_least for each in self.stage_bounds.values())
+            lost_frac = 1 - at_least_ms / whole_ms
+        return replace(cores_taken(self.trace), waited_frac=lost_frac)
+
+    @property
+    def saw_other_programs(self) -> bool:
+        """Returns whether other programs took so much that waits for a core may be theirs."""
+        return cores_taken(self.trace).cores >= thresholds.OTHERS_SEEN_CORES
+
+    @functools.cached_property
+    def stage_bounds(self) -> dict[str, core_waits.Bounds]:
+        """Returns the idle milliseconds a batch by stage, and what they may be if each thread always had a core.
+
+        Of a stage that was not looked at it is known what all threads waited in the whole batch. Any part of that may
+        be its. Where the system does not count it, they may have waited if all cores were busy. It is never more than
+        the time in which other programs ran: threads wait for each other without these, too.
+        """
+        waited_ms = making_waited_ms(self.trace)
+        others_frac = min(1.0, UNEVEN * cores_taken(self.trace).cores)
+        bounds = {}
+        for share in self.exposure.shares:
+            idle_ms = share.frac * self.exposure.idle_ms
+            use = self._use_of(share.name)
+            queued_ms = 0.0
+            may_ms = waited_ms
+            if not math.isfinite(waited_ms):
+                may_ms = idle_ms if self.saturated else 0.0
+            if use is not None:
+                queued_ms = idle_ms * use["queued_s"] / use["took_s"]
+                may_ms = idle_ms * use["threads_queued_s"] / use["took_s"]
+            if share.name == "read" and self.config.location == "slow-drive":
+                may_ms = 0.0  # its own limit, whatever the CPU does meanwhile
+            may_ms = min(may_ms, others_frac * idle_ms)
+            bounds[share.name] = core_waits.bounds_of(idle_ms, queued_ms, may_ms)
+        return bounds
+
+    @property
+    def is_unclear(self) -> bool:
+        """Returns whether another stage than the largest one may take longest without other programs."""
+        if not self.saw_other_programs or not self.stage_bounds:
+            return False
+        return not core_waits.surely_longest(self.stage_bounds)
 
     @functools.cached_property
     def saturated(self) -> bool:
@@ -190,8 +273,8 @@ class Evidence:
         """Returns the cause (`Verdict.cause`), its share of the idle time and the milliseconds a
         batch that it costs.
 
-        Where loading waited for cores that other programs had, they are the cause: which stage of
-        its work takes long without them is not known. Where the CPU trains the idle share is the same
+        Where loading waited for cores that other programs had, they are the cause if that is more than the largest
+        stage takes without them. Which stage that is may be unclear. Where the CPU trains the idle share is the same
         without them, as they slow loading and training alike; its cause may be another one.
         """
         exposure = self.exposure
@@ -207,12 +290,28 @@ class Evidence:
         # its own limit, whatever the CPU does meanwhile
         if largest.name == "read" and self.config.location == "slow-drive":
             return "slow_drive", largest.frac, largest.exposed_ms
-        contention = self.contention
-        inflated = largest.name in CPU_WORK and contention.inflates(largest.exposed_ms)
-        if inflated:
-            waited_ms = contention.waited_ms
+        waited_ms = self.contention.waited_ms
+        if self.is_inflated and waited_ms >= self._idle_ms_without_others(largest):
             return "cpu_contention", waited_ms / exposure.idle_ms, waited_ms
+        if self.is_unclear:
+            return "unclear", math.nan, math.nan
         return largest.name, largest.frac, largest.exposed_ms
+
+    def _idle_ms_without_others(self, share: Share) -> float:
+        """Returns the idle milliseconds of a stage without its part of what other programs cost: in proportion, where
+        it was not looked at."""
+        lost_ms = self._lost_ms(share)
+        if not math.isfinite(lost_ms):
+            lost_ms = share.frac * self.contention.waited_ms
+        return share.frac * self.exposure.idle_ms - lost_ms
+
+    @property
+    def is_inflated(self) -> bool:
+        """Returns whether waits for other programs are a good part of the largest stage, which is CPU work."""
+        largest = self.exposure.shares[0] if self.exposure.shares else None
+        if largest is None or largest.name not in CPU_WORK:
+            return False
+        return self.contention.inflates(largest.exposed_ms)
 
     @property
     def cause_part(self) -> str:

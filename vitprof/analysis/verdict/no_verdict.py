@@ -182,8 +182,7 @@ def read_in_step(evidence: Evidence) -> NoVerdict | None:
 
 def disturbed(evidence: Evidence) -> NoVerdict | None:
     """Without other programs the run would be in another class."""
-    cause, _, _ = evidence.cause
-    if cause != "cpu_contention" or evidence.contention.of_training_too:
+    if not evidence.is_inflated or evidence.contention.of_training_too:
         return None
     if evidence.idle_frac_without_others < _class_begins(evidence.exposure.idle.low):
         return NoVerdict("disturbed")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vitprof.analysis import intervals, thresholds
+from vitprof.analysis.signatures.resources import programs_in_words
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.formats import count, number, ordinal, percent, seconds
 from vitprof.recording.verdict import Advice, NoVerdict, Verdict
@@ -35,6 +36,7 @@ CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
     "loading": "making batches",
     "slow_drive": "the slow drive",
     "cpu_contention": "other programs",
+    "unclear": "not clear, other programs ran",
     "other-programs": "other programs",
     "launches": "launches",
 }
@@ -275,7 +277,7 @@ def main_cause(verdict: Verdict) -> str:
     """Returns what most of the wait was for."""
     begins_each = verdict.cause == "epoch_start" and _mostly_between_starts(verdict)
     # other clauses have said so
-    if verdict.cause in ("", "epoch_start", "held_up") and not begins_each:
+    if verdict.cause in ("", "unclear", "epoch_start", "held_up") and not begins_each:
         return ""
     frac = verdict.cause_frac
     of_what = "that"
@@ -283,6 +285,20 @@ def main_cause(verdict: Verdict) -> str:
         frac /= sum(share.frac for share in verdict.shares if share.name != "epoch_start")
         of_what = "the wait between epoch starts"
     return f"{cause_subject(verdict.cause, verdict.cause_part)} {percent(frac)} of {of_what}."
+
+
+def cores_taken(verdict: Verdict) -> str:
+    """Returns what other programs took of the cores, and what is not known for it."""
+    taken = verdict.cores_taken
+    if taken is None or not math.isfinite(taken.cores):
+        return ""
+    told = f"Other programs used {taken.cores:.1f} of {taken.of_cores:.0f} cores"
+    if taken.programs:
+        told += f": {programs_in_words(taken.programs)}"
+    if verdict.cause != "unclear":
+        return f"{told}."
+    waited = f"Loading had no core for up to {percent(taken.waited_frac)} of that"
+    return f"{told}. {waited}. What takes longest without them is not known."
 
 
 def _mostly_between_starts(verdict: Verdict) -> bool:
@@ -335,7 +351,8 @@ def prepared_before_model(frac: float) -> str:
 def free_data(verdict: Verdict) -> str:
     """Returns how fast the job would be if data were free."""
     gain = verdict.gain
-    if gain is None:
+    # where it is not clear what takes the time, it is not clear how much of that is the loader's
+    if gain is None or verdict.cause == "unclear":
         return ""
     times = f"{number(gain.times)}x as fast"
     interval = f"{number(gain.low)}-{number(gain.high)}"
@@ -369,6 +386,8 @@ def other_programs(verdict: Verdict) -> str:
     """Returns how much of an estimated gain other programs took, out of a loader's reach."""
     others = verdict.other_programs
     if others is None or verdict.gain is None or verdict.gain.basis != "estimate":
+        return ""
+    if verdict.cause == "unclear":
         return ""
     if others.slow_training_too:
         return "That holds while other programs run: they slow loading and training alike."
@@ -469,6 +488,7 @@ INPUT_BOUND_CLAUSES: tuple[Clause, ...] = (
     slowest_loader,
     main_cause,
     left_early,
+    cores_taken,
     outside_steps,
     asleep,
     before_model,

@@ -17,6 +17,9 @@ from vitprof.config import RunConfig, own_script
 from vitprof.recording.columns import Phase
 from vitprof.recording.verdict import Verdict
 
+OF_OTHER_PROGRAMS = ("cpu_contention", "unclear")
+"""Causes that are not the job's own."""
+
 
 def judge(
     config: RunConfig,
@@ -114,6 +117,7 @@ def _with_cause(verdict: Verdict, evidence: Evidence) -> Verdict:
         cause_frac=cause_frac,
         cause_ms_per_batch=cause_ms,
         other_programs=evidence.other_programs,
+        cores_taken=evidence.cores_taken if cause in OF_OTHER_PROGRAMS else None,
     )
 
 
@@ -150,4 +154,5 @@ def _situation(evidence: Evidence, verdict: Verdict) -> advice_rules.Situation:
         causes=tuple(causes),
         exposed_ms={share.name: share.exposed_ms for share in verdict.shares},
         loader=loader,
+        is_unclear=verdict.cause in OF_OTHER_PROGRAMS and evidence.is_unclear,
     )

@@ -264,14 +264,23 @@ def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
 
 def _transforms(run: StoredRun) -> list[Table]:
     """Returns the table of the times of each transform, for a watched run that has them."""
+    transforms = loading.transform_times(run.facts)
     rows = [
-        (t.name, formats.seconds(t.s_per_sample), formats.percent(t.frac), f"{t.calls:,}")
-        for t in loading.transform_times(run.facts)
+        (
+            t.name,
+            formats.seconds(t.s_per_sample),
+            formats.percent(t.frac),
+            formats.seconds(t.cpu_s_per_sample),
+            f"{t.calls:,}",
+        )
+        for t in transforms
     ]
     if not rows:
         return []
     note = "Each transform of torchvision's Compose, over the train loader's batches after the warm-up."
-    return [Table("Transforms", ("transform", "mean, a sample", "share", "calls"), rows, note)]
+    note = " ".join((note, loading.why_unreliable(transforms))).strip()
+    heads = ("transform", "mean, a sample", "share", "CPU time", "calls")
+    return [Table("Transforms", heads, rows, note)]
 
 
 def _own_headroom(run: StoredRun) -> list[Table]:

@@ -463,12 +463,15 @@ def _draw_slow_samples(found: slow_samples.SlowSamples | None) -> None:
 
 
 def _draw_transforms(transforms: Sequence[loading.TransformTime]) -> None:
-    most = loading.heaviest(transforms)
-    if most is None:
+    if not any(t.frac > 0 for t in transforms):
         return
     st.header("Transforms", anchor=False, help=TRANSFORMS_HELP)
     figure = breakdown.transform_bars(transforms)
     alt = f"Mean time of each transform for a sample: {loading.shares_in_words(transforms)}."
     plot(figure, height=int(figure.layout.height), key="transform-bars", alt=alt)
+    most = loading.heaviest(transforms)
+    if most is None:
+        st.caption(texts.escaped(loading.why_unreliable(transforms)))
+        return
     took = f"{formats.percent(most.frac)} of the time in transforms, {formats.seconds(most.s_per_sample)} a sample"
     st.caption(texts.escaped(f"{most.name} takes {took}."))

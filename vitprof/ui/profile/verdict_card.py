@@ -62,7 +62,9 @@ def draw_verdict(run: store.StoredRun) -> None:
                 no_fix = "none that vitprof knows"
             draw_buttons = partial(_draw_fix_buttons, run, verdict, answer)
             answer_card.draw_answer(answer, draw_buttons, no_fix=no_fix)
-        disturbed = any(signature.name == "other-programs" for signature in verdict.signatures)
+        disturbed = verdict.cores_taken is not None or any(
+            signature.name == "other-programs" for signature in verdict.signatures
+        )
         if disturbed and not own_script.is_own_script(run.config):
             runs.draw_when_quiet(run)
 
