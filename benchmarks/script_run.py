@@ -25,15 +25,15 @@ class ScriptRun:
     """Its standard output."""
 
 
-def watch_script(arguments: Sequence[str], folder: Path) -> ScriptRun:
-    """Runs Python with these arguments, and keeps its run in a folder.
+def watch_script(arguments: Sequence[str], folder: Path, *, threads: int = 1) -> ScriptRun:
+    """Runs Python with these arguments and so many threads of OpenMP, and keeps its run in a folder.
 
     Ends the program with the script's errors where it fails.
     """
     database = f"sqlite:///{folder}/runs.sqlite"
     own = {"PYTHONPATH": str(ROOT), "VITPROF_HOME": str(folder), "VITPROF_DB": database}
     # The models are tiny: the threads of PyTorch would wait for each other, busily.
-    own["OMP_NUM_THREADS"] = "1"
+    own["OMP_NUM_THREADS"] = str(threads)
     command = [sys.executable, "-m", "vitprof", "watch", "--quiet", "--", sys.executable]
     done = subprocess.run(
         [*command, *arguments],
