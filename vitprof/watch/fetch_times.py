@@ -425,7 +425,9 @@ def core_entries(
     each as often as it counts."""
     dataset, collate = stages
     numbers = (*dataset, *collate, transform_s)
-    entries = [(CORES_OF_STAGES, 1, tuple([counts_for * number for number in numbers]))]
+    entries: list[TransformTimes] = [
+        (CORES_OF_STAGES, 1, tuple([counts_for * number for number in numbers]))
+    ]
     for lap in laps.values():
         if lap.looked_calls:
             used = tuple([counts_for * seconds for each in lap.used for seconds in each])
@@ -583,7 +585,7 @@ def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
                 outputs = transform(*inputs)
                 inputs = outputs if needs_unpacking else (outputs,)
                 ended = perf_counter()
-                if used is not None:
+                if look is not None and used is not None:
                     used.append(look.now())
                 if i < len(seconds):
                     seconds[i] += ended - began
