@@ -105,14 +105,15 @@ def test_launch_bubbles_transforms_and_headroom_of_somebodys_own_loop(store: Run
         {"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5)
     )
     replay = {str(i): kept if i % 2 else new for i in range(8)}
+    spent = {"s_per_sample": 0.002, "calls": 9, "cpu_s_per_sample": 0.0015}
     store.update_run(
         run_id,
-        facts={"transforms": {"<lambda>": {"s_per_sample": 0.002, "calls": 9}}, "replay": replay},
+        facts={"transforms": {"<lambda>": spent}, "replay": replay},
     )
     said = parsed(html_report(store, [store.run(run_id)], now=NOW)).said
     assert "compute 50%" in said
     assert "of it launch bubbles 40% 40% to 40% 140 ms" in said
-    assert "<lambda> 2.00 ms 100% 9" in said
+    assert "<lambda> 2.00 ms 100% 1.50 ms 9" in said
     assert "step 3.00x 3.00x to 3.00x 4 step without its data wait 1.00x" in said
     assert "with free data the steps of this loop would run 3.00x as fast" in said
 
