@@ -4,6 +4,7 @@ the difference comes from.
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import streamlit as st
 
@@ -118,9 +119,9 @@ def _of_single_runs(trust: Trust, pair: Sequence[StoredRun], facts: Sequence[Run
             "it: to know that, run both alternately."
         )
     busy = []
-    for run in facts:
-        if run.others_cores >= OTHERS_CORES:
-            busy.append(f"{formats.number(run.others_cores)} cores during run {run.id}")
+    for one in facts:
+        if one.others_cores >= OTHERS_CORES:
+            busy.append(f"{formats.number(one.others_cores)} cores during run {one.id}")
     if busy:
         used = f"Other programs used {' and '.join(busy)}."
         return f"{used} Repeat on a quiet machine for a firm number."
@@ -149,7 +150,7 @@ def draw_difference(base: StoredRun, other: StoredRun) -> None:
     if of_base is None or of_other is None:
         return
     same_batch = abs(of_base.samples - of_other.samples) < SAME_SAMPLES * of_base.samples
-    unit = "step" if same_batch else "sample"
+    unit: Literal["step", "sample"] = "step" if same_batch else "sample"
     st.header(
         "Where does the difference come from?",
         anchor=False,

@@ -17,7 +17,8 @@ from threading import get_native_id
 from time import perf_counter, thread_time
 from typing import Any
 
-from vitprof.watch.fetch_times import TASKS, ThreadTimes, read_schedstat
+from vitprof.watch.core_use import TASKS
+from vitprof.watch.fetch_times import ThreadTimes, read_schedstat
 
 SKIPPED = 2
 """The first batches of a loader: what unpickling needs is imported with them."""
