@@ -439,8 +439,9 @@ def test_what_a_step_costs_is_counted(host: Host) -> None:
     step says so here: it takes about 0.2 us for each call, and 0.05 us for a reading.
 
     Calls: `next()` 5 (the hook, the batches that are ready, the sampler, the batch that came, its tensors); how it was
-    made 8 (the fetcher, collate, 4 for a Compose, how long its samples took, taking it off) and 3 for one batch in four
-    (what was used of the machine for it); backward 1; the optimizer 3 (before and after it, its number).
+    made 9 (the fetcher, whether its work is looked at, collate, 4 for a Compose, how long its samples took, taking it
+    off) and 2 for one batch in four (what was used of the machine for it); backward 1; the optimizer 3 (before and
+    after it, its number).
     Readings: `next()` 2, the sampler 2, making 5, and 2 each for the backward pass and the optimizer, which are parts
     of a step.
     """

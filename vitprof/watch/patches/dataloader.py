@@ -164,9 +164,9 @@ class _FreedLast:
         self._recorder = recorder
         self._number = number
         self._begins = _Moment()
-        self._iterator = weakref.ref(iterator, self._begins.note)
         # Python clears this module's names before it frees the last iterators.
         self._is_python_ending = sys.is_finalizing
+        self._iterator = weakref.ref(iterator, self._begins.note)
 
     def __del__(self) -> None:
         if self._is_python_ending():
@@ -185,9 +185,11 @@ class _Moment:
 
     def __init__(self) -> None:
         self.at_s = NAN
+        # Python clears this module's names before it frees the last iterators.
+        self._now = perf_counter
 
     def note(self, _: object) -> None:
-        self.at_s = perf_counter()
+        self.at_s = self._now()
 
 
 def _facts_of(recorder: Recorder, loader: Any) -> dict[str, Any]:
