@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -170,6 +171,27 @@ def test_asked_to_end_and_ended_if_it_does_not(
     runner.close()
     assert runner.returncode == -(signal.SIGKILL if ignores else signal.SIGTERM)
     assert last == Note("end", {"status": "stopped", "error": ""})
+
+
+def test_a_trial_that_was_stopped_early_does_not_say_that_no_training_was_seen(
+    tmp_path: Path,
+) -> None:
+    """A tournament's limit of time stops a script before it has made a DataLoader: it need not be changed."""
+    stopped = a_trial(tmp_path, command=(sys.executable, "-c", SLEEPS))
+    notices = []
+    for make in (
+        lambda: TrialRunner(stopped, tmp_path / "log"),
+        lambda: CommandRunner(stopped.command, stdout=subprocess.DEVNULL),
+    ):
+        runner = make()
+        runner.ask_stop()
+        messages = [message for message in runner.messages() if isinstance(message, Note)]
+        runner.close()
+        assert messages[-1] == Note("end", {"status": "stopped", "error": ""})
+        notices.append([note for note in messages if note.kind == "notice"])
+    of_trial, of_watch = notices
+    assert not of_trial
+    assert len(of_watch) == 1, "who watched it by hand wants to know"
 
 
 def test_ctrl_c_is_a_stop_however_the_script_ends(capfd: pytest.CaptureFixture[str]) -> None:

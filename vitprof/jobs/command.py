@@ -58,6 +58,8 @@ class CommandRunner:
 
     records_ranks = True
     """Whether the steps of all ranks of a distributed job are recorded."""
+    why_unseen_for: tuple[str, ...] = ("done", "stopped")
+    """How a run has ended that says why no training was seen."""
 
     def __init__(
         self,
@@ -169,8 +171,12 @@ class CommandRunner:
         last = self._last()
         if restarted := listener.places.restarted():
             yield Note("notice", {"line": restarted})
-        line = listener.places.unrecorded() if is_watched else self.unseen()
-        if line and last.values["status"] != "failed":
+        status = last.values["status"]
+        if is_watched:
+            line = listener.places.unrecorded()
+        else:
+            line = self.unseen() if status in self.why_unseen_for else ""
+        if line and status != "failed":
             yield Note("notice", {"line": line})
         yield last
 
@@ -394,6 +400,7 @@ class TrialRunner(CommandRunner):
     """
 
     records_ranks = False  # a setting is compared by rank 0
+    why_unseen_for = ("done",)  # a limit of time may stop one before its training begins
 
     def __init__(self, trial: TrialCommand, log: Path, changes: list[str] | None = None) -> None:
         """`changes`: where the trial lists changes, `close` adds to it the files that were written or
