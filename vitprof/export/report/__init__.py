@@ -362,7 +362,7 @@ def _comparison(contents: Sequence[Contents], facts: Sequence[RunFacts]) -> Tabl
                 speed_up,
                 epoch,
                 formats.percent(s.data_wait_frac),
-                formats.percent(s.device_idle_frac),
+                formats.percent(one.verdict.stated_idle_frac if one.verdict else math.nan),
                 formats.size(s.gpu_mem_peak_bytes),
                 formats.size(s.rss_peak_bytes),
             )
@@ -385,8 +385,8 @@ def _comparison(contents: Sequence[Contents], facts: Sequence[RunFacts]) -> Tabl
         shown.remove(gpu_memory)
     note = (
         "Speed-up: over the slowest run; equal where it is surely within 5%, undecided where 95% intervals overlap; "
-        "not comparable where the runs are unlike or were disturbed, as said below. "
-        "~: extrapolated from the throughput."
+        "not firm where other programs ran or conditions differed, not comparable where the runs are unlike, as said "
+        "below. Idle: as the verdict states it. ~: extrapolated from the throughput."
     )
     return Table(
         "Runs",
