@@ -558,6 +558,9 @@ def test_a_thread_that_pins_and_holds_the_lock() -> None:
         " To try its 113 tensors packed: python -m vitprof tournament --vary pack=on."
     )
     assert s.cost_s_per_step == pytest.approx(0.007)
+    short = trace(noise(100, seed=5, mean=0.03), host=0.004)
+    s = found(short, facts=facts, workers=2, **IN_WORKERS)["pinning-lock"]
+    assert s.cost_s_per_step == pytest.approx(0.004, rel=0.01), "no longer than the loop works"
     few = {**FACTS, "handed_over": {**HANDED["handed_over"], **PINNED, "tensors": 3}}
     s = found(steps, facts=few, workers=2, **IN_WORKERS)["pinning-lock"]
     assert s.sentence.endswith(" Fewer tensors take less.")

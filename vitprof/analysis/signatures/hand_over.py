@@ -113,11 +113,13 @@ def pinning_holds_the_lock(trace: Trace) -> Signature | None:
     queued_s = float(of_batch.get("pinning_queued_s") or 0.0)
     if of_batch.get("unpickled_in") != "pinning" or trace.n_steady < MIN_STEPS:
         return None
-    if not math.isfinite(unpickle_s + used_s):
+    # The first steps, of which these figures are, may work for longer than later ones.
+    work_s = trace.step_s - mean(trace.steps["data_wait_s"][trace.steady])
+    if not math.isfinite(unpickle_s + used_s + work_s):
         return None
-    cost_s = used_s + queued_s
+    cost_s = min(used_s + queued_s, work_s)
     cost_frac = cost_s / trace.step_s
-    if min(unpickle_s, used_s) / trace.step_s < MODERATE_FRAC:
+    if min(unpickle_s, used_s, work_s) / trace.step_s < MODERATE_FRAC:
         return None
     n_tensors = int(of_batch.get("tensors") or 0)
     less = "Fewer tensors take less."
@@ -133,6 +135,7 @@ def pinning_holds_the_lock(trace: Trace) -> Signature | None:
         "unpickle_cpu_s": unpickle_s,
         "pinning_cpu_s": used_s,
         "pinning_queued_s": queued_s,
+        "work_s": work_s,
         "n_steps": trace.n_steady,
     }
     source = "schedstat of the thread that pins, over 16 of the first batches; pytorch issue 77139"
