@@ -110,15 +110,16 @@ def _own(key: str) -> str:
     for column, (name, field, words, help_text) in zip(st.columns(len(TIMES)), TIMES, strict=True):
         limits = bounds.DEVICE_BOUNDS[field]
         shown = st.session_state.get(f"{key}-{name}")
-        numbers.append(
-            column.number_input(
+        with column:
+            typed = widgets.number_field(
                 words,
-                value=float(limits.least) if shown is None else shown,
+                limits,
+                value=limits.least if shown is None else shown,
+                step=10,
                 key=f"{key}-{name}",
                 help=help_text,
-                **widgets.stepped(limits, 10),
             )
-        )
+        numbers.append(limits.least if typed is None else typed)
     return accelerators.device_of_times(*numbers)
 
 

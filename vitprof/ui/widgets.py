@@ -220,15 +220,48 @@ def keep_to(options: Sequence[Any], key: str, otherwise: Any) -> None:
         st.session_state[key] = otherwise
 
 
-def stepped(bounds: Bounds, step: float = 1) -> dict[str, Any]:
-    """Returns a number field's step and format.
+EXACT = 2**53
+"""The largest number up to which a float has all whole ones."""
 
-    Its ends are checked with the config: for a number beyond them the browser would give the number
-    before, and say nothing.
+
+def number_field(
+    words: str,
+    limits: Bounds,
+    *,
+    value: float | None,
+    key: str,
+    step: float = 1,
+    **options: Any,
+) -> float | None:
+    """Draws a number field; returns what was typed, a whole number as an int where `limits` ask for
+    one, None where it is empty.
+
+    All fields are drawn as those of fractions: in one of whole numbers Streamlit reads "1e9" as 1
+    and "2.5" as 2, and says nothing. Its ends are checked with the config: for a number beyond them
+    the browser would give the number before. `value` is its default; None: it can be emptied.
+    Where a text that is no number is typed, the browser goes back to the default. So that is what
+    the field has now, but in the URL (`bind`), which leaves defaults out. `options` are passed to
+    `st.number_input`.
     """
-    if bounds.whole:
-        return {"step": int(step), "format": "%d"}
-    return {"step": float(step), "format": "%g"}
+    now = st.session_state.get(key)
+    if isinstance(now, int):
+        st.session_state[key] = float(now)
+    default = value
+    if value is not None and now is not None and "bind" not in options:
+        default = now
+    typed: float | None = st.number_input(
+        words,
+        value=None if default is None else float(default),
+        step=float(step),
+        format="%g",
+        key=key,
+        **options,
+    )
+    if typed is None or not limits.whole:
+        return typed
+    # a larger one has digits that nobody typed
+    is_whole = typed.is_integer() and abs(typed) <= EXACT
+    return int(typed) if is_whole else typed
 
 
 def number(
@@ -240,12 +273,11 @@ def number(
     bounds = RUN_BOUNDS[field]
     optional = FIELDS[field].default is None and default is None
     shown = _shown(field, default)
-    if shown is not None:
-        shown = int(shown) if bounds.whole else float(shown)
-    value = st.number_input(
+    value = number_field(
         label(field),
+        bounds,
         value=None if optional else shown,  # a number with a default cannot be emptied
-        **stepped(bounds, STEPS.get(field, 1)),
+        step=STEPS.get(field, 1),
         placeholder=hint or None,
         help=help_of(field),
         key=state_key(field, shown, fresh),

@@ -271,6 +271,21 @@ def test_a_widget_that_is_drawn_anew_shows_the_setting() -> None:
         at.run()
 
 
+def test_a_number_is_taken_as_it_was_typed() -> None:
+    """In a field of whole numbers Streamlit's part in the browser reads 1e9 as 1 and 2.5 as 2."""
+    at = form()
+    field = at.number_input(key="set-batch_size")
+    assert (field.proto.data_type, field.proto.format) == (field.proto.FLOAT, "%g")
+    for typed, said_so in ((1e9, "1000000000"), (2.5, "2.5"), (1e30, "1e+30")):
+        at.number_input(key="set-batch_size").set_value(typed).run()
+        assert read(at.error[0].value).startswith(f"Batch size {said_so}: give a whole number")
+        assert at.button(key="run-button").disabled
+        # where no number is typed next, the browser goes back to the default
+        assert at.number_input(key="set-batch_size").proto.default == typed
+    at.number_input(key="set-batch_size").set_value(1e2).run()
+    assert repr(made(at).batch_size) == "100"
+
+
 def test_a_wrong_number_is_said_until_it_is_put_right() -> None:
     at = form()
     at.number_input(key="set-batch_size").set_value(0).run()

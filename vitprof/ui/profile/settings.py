@@ -203,12 +203,12 @@ def _budget() -> None:
     values["budget"] = field
     bounds = RUN_BOUNDS[field]
     length = values[field] or widgets.BUDGET_DEFAULTS[field]
-    length = int(length) if bounds.whole else float(length)
     key = widgets.state_key(field, length)
     text = widgets.help_of(field)
-    values[field] = right.number_input(
-        field.capitalize(), value=length, help=text, key=key, **widgets.stepped(bounds)
-    )
+    with right:
+        values[field] = widgets.number_field(
+            field.capitalize(), bounds, value=length, help=text, key=key
+        )
 
 
 def _loading(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:

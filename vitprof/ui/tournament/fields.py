@@ -24,7 +24,16 @@ from vitprof.datasets import catalog
 from vitprof.errors import ConfigError
 from vitprof.ui import device_field, resources
 from vitprof.ui.texts import escaped
-from vitprof.ui.widgets import FIELDS, help_of, kept, label, reject, requested, settings, stepped
+from vitprof.ui.widgets import (
+    FIELDS,
+    help_of,
+    kept,
+    label,
+    number_field,
+    reject,
+    requested,
+    settings,
+)
 
 TRIAL = "trial_"
 """Prefix of the form's own fields in the URL, which also holds the sidebar's settings."""
@@ -83,14 +92,16 @@ def draw_model() -> None:
         _pick("model", list(models.MODELS), lambda name: models.MODELS[name].title)
     info = catalog.DATASETS[values["dataset"]]
     if info.any_size:
-        values["n_images"] = right.number_input(
-            label("n_images"),
-            **stepped(bounds.RUN_BOUNDS["n_images"], 1000),
-            value=None,
-            placeholder=f"{info.n_train:,}",
-            key=_key("n_images"),
-            help=help_of("n_images"),
-        )
+        with right:
+            values["n_images"] = number_field(
+                label("n_images"),
+                bounds.RUN_BOUNDS["n_images"],
+                step=1000,
+                value=None,
+                placeholder=f"{info.n_train:,}",
+                key=_key("n_images"),
+                help=help_of("n_images"),
+            )
 
 
 def _pick(field: str, options: list[str], show: Callable[[str], str]) -> None:
@@ -230,7 +241,7 @@ def _draw_numbers(
     return numbers
 
 
-def draw_length() -> tuple[dict[str, Any], int]:
+def draw_length() -> tuple[dict[str, Any], float | None]:
     """Draws how long each run is, and the rounds; returns the budget of a run and the rounds."""
     left, middle, right = st.columns(3)
     budget = str(
@@ -242,22 +253,24 @@ def draw_length() -> tuple[dict[str, Any], int]:
             "between epochs.",
         )
     )
-    lasts = middle.number_input(
-        budget.capitalize(),
-        **stepped(bounds.RUN_BOUNDS[budget]),
-        value=BUDGETS_AT_FIRST[budget],
-        **kept(f"{TRIAL}{budget}"),
-        help=f"{help_of(budget)} For each run. An interval needs at least {MIN_STEPS} steps after the first "
-        f"{settings()['warmup_steps']}, which are warm-up.",
-    )
-    repeats = right.number_input(
-        "Rounds",
-        **stepped(bounds.TOURNAMENT_BOUNDS["repeats"]),
-        value=tournament_spec.TournamentSpec.repeats,
-        **kept(f"{TRIAL}repeats"),
-        help="Every setting runs once in each round. The difference between rounds shows which gains are more than "
-        "chance. After one round nothing can be recommended, after two rarely.",
-    )
+    with middle:
+        lasts = number_field(
+            budget.capitalize(),
+            bounds.RUN_BOUNDS[budget],
+            value=BUDGETS_AT_FIRST[budget],
+            **kept(f"{TRIAL}{budget}"),
+            help=f"{help_of(budget)} For each run. An interval needs at least {MIN_STEPS} steps after the first "
+            f"{settings()['warmup_steps']}, which are warm-up.",
+        )
+    with right:
+        repeats = number_field(
+            "Rounds",
+            bounds.TOURNAMENT_BOUNDS["repeats"],
+            value=tournament_spec.TournamentSpec.repeats,
+            **kept(f"{TRIAL}repeats"),
+            help="Every setting runs once in each round. The difference between rounds shows which gains are more than "
+            "chance. After one round nothing can be recommended, after two rarely.",
+        )
     return {budget: lasts}, repeats
 
 

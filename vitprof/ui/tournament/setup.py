@@ -122,14 +122,15 @@ def _draw_last(
             persist_state="session",
             help="The baseline of the speed-ups. You can change it in the results.",
         )
-    minutes = middle.number_input(
-        "Time for all of it (min)",
-        **widgets.stepped(LIMIT_MIN),
-        placeholder="no limit",
-        value=None,
-        **widgets.kept(f"{fields.TRIAL}limit"),
-        help="No run starts after this time. The result is what was measured until then.",
-    )
+    with middle:
+        minutes = widgets.number_field(
+            "Time for all of it (min)",
+            LIMIT_MIN,
+            placeholder="no limit",
+            value=None,
+            **widgets.kept(f"{fields.TRIAL}limit"),
+            help="No run starts after this time. The result is what was measured until then.",
+        )
     with right:
         widgets.name_field(
             "Name",
