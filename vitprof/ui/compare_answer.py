@@ -119,9 +119,9 @@ def _of_single_runs(trust: Trust, pair: Sequence[StoredRun], facts: Sequence[Run
             "it: to know that, run both alternately."
         )
     busy = []
-    for one in facts:
-        if one.others_cores >= OTHERS_CORES:
-            busy.append(f"{formats.number(one.others_cores)} cores during run {one.id}")
+    for known in facts:
+        if known.others_cores >= OTHERS_CORES:
+            busy.append(f"{formats.number(known.others_cores)} cores during run {known.id}")
     if busy:
         used = f"Other programs used {' and '.join(busy)}."
         return f"{used} Repeat on a quiet machine for a firm number."
