@@ -16,8 +16,9 @@ def test_a_loop_without_framework_is_allowed_little() -> None:
 
 
 def test_each_framework_whose_words_advice_uses_is_found() -> None:
-    assert {each.package for each in FRAMEWORKS if each.has_loader} >= {*CALLS, "lightning"}
-    for package in CALLS:
+    frameworks = CALLS.keys() - {"timm"}  # known by the code that makes the loader
+    assert {each.package for each in FRAMEWORKS if each.has_loader} >= {*frameworks, "lightning"}
+    for package in frameworks:
         assert with_loader(["torch.utils.data.dataloader", f"{package}.engine", "x"]) == package
 
 

@@ -151,7 +151,7 @@ def test_gain_and_what_loading_slows_in_training_unless_blocks_are_few() -> None
     )
     found = module.own_headroom(blocks([(15, 3, 10)] * 3))
     assert math.isnan(found.speed_up.value)
-    assert "3 pairs of blocks were measured, of which 4 are needed" in module.own_headroom_sentence(
+    assert "3 pairs of blocks were measured, and 4 are needed" in module.own_headroom_sentence(
         found
     )
     refused = module.own_headroom(blocks([]) | {"replay_refused": "the script changes its batches"})
