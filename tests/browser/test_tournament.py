@@ -31,7 +31,6 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     field(page, "strategies").fill("memory")
     page.get_by_role("option", name="memory", exact=True).click()
     page.keyboard.press("Escape")
-    page.get_by_text("Rounds, length of a run, limits").click()
     for name, value in {"seconds": "1", "repeats": "2"}.items():
         field(page, name).fill(value)
         field(page, name).press("Enter")
