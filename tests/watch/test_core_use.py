@@ -127,8 +127,10 @@ def test_each_transform_and_stage_has_what_it_used_of_the_cores(process: Process
             "cpu_s_per_sample": 0.011,
             "queued_s_per_sample": 0.003,
             "threads_queued_s_per_sample": 0.008,
+            "looked_s_per_sample": 0.012,
         }
     )
+    assert facts["making"]["looked_batches"] == 1
     assert facts["making"]["stages"]["transform"] == pytest.approx(
         {"took_s": 0.068, "cpu_s": 0.060, "queued_s": 0.016, "threads_queued_s": 0.032}
     )

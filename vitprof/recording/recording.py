@@ -182,6 +182,8 @@ class TransformTime(TypedDict):
     """The part of that mean time in which its thread was ready to run and had no core; likewise."""
     threads_queued_s_per_sample: NotRequired[float]
     """The same of all other threads of its process together, for which it may have waited; likewise."""
+    looked_s_per_sample: NotRequired[float]
+    """The mean time in those few calls alone: where it is less than that of all, some may have waited."""
 
 
 class StageUse(TypedDict):
@@ -213,6 +215,8 @@ class Making(TypedDict):
     stages: NotRequired[dict[str, StageUse]]
     """What read (the dataset without its transforms), transform and collate used in some of these batches, where
     Linux says it."""
+    looked_batches: NotRequired[int]
+    """How many batches that is."""
     batches: int
     """Those batches."""
 

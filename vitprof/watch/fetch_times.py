@@ -426,12 +426,13 @@ def core_entries(
     dataset, collate = stages
     numbers = (*dataset, *collate, transform_s)
     entries: list[TransformTimes] = [
-        (CORES_OF_STAGES, 1, tuple([counts_for * number for number in numbers]))
+        (CORES_OF_STAGES, counts_for, tuple([counts_for * number for number in numbers]))
     ]
     for lap in laps.values():
         if lap.looked_calls:
             used = tuple([counts_for * seconds for each in lap.used for seconds in each])
-            entries.append(((CORES_OF_COMPOSE, *lap.names), lap.looked_calls, used))
+            calls = counts_for * lap.looked_calls
+            entries.append(((CORES_OF_COMPOSE, *lap.names), calls, used))
     return tuple(entries)
 
 

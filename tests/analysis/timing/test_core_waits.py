@@ -92,3 +92,16 @@ def test_shares_of_transforms_that_cannot_be_trusted_say_why() -> None:
         "its time. Run again when quiet."
     )
     assert unclear[1].cpu_s_per_sample == pytest.approx(10.8e-3)
+
+
+def test_a_long_wait_in_a_call_that_was_not_looked_at_makes_no_transform_the_heaviest() -> None:
+    """`Normalize` was named, which takes a fifth of the time of `GaussianBlur`: one of its calls had waited long."""
+    facts = told({"GaussianBlur": (1.6, 0.5, 0.0), "Normalize": (2.4, 0.1, 0.0)})
+    named = heaviest(transform_times(facts))
+    assert named is not None, "what is seen of these calls alone"
+    facts["transforms"]["Normalize"]["looked_s_per_sample"] = 0.3e-3
+    assert heaviest(transform_times(facts)) is None
+    facts["transforms"]["Normalize"]["looked_s_per_sample"] = 2.5e-3
+    named = heaviest(transform_times(facts))
+    assert named is not None
+    assert named.name == "Normalize"

@@ -607,7 +607,7 @@ def beside_others(
     stages: Mapping[str, tuple[float, ...]],
     *,
     others_cores: float = 0.8,
-    device: str = "cpu",
+    looked_batches: int | None = None,
     **facts: Any,
 ) -> Verdict:
     """The verdict on a user's script without workers, with the milliseconds of its stages and what they used of two
@@ -615,9 +615,9 @@ def beside_others(
     of_stages = {name: dict(zip(USE, used, strict=True)) for name, used in stages.items()}
     making = {"made_s": 1.0, "cpu_s": 0.5, "queued_s": 0.3, "opened": 0, "batches": 10}
     known: dict[str, Any] = {
-        "device": device,
+        "device": "cpu",
         "cpu_count": 2,
-        "making": making | {"stages": of_stages},
+        "making": making | {"stages": of_stages, "looked_batches": looked_batches},
         "watched": {"dataset": "Images", "num_workers": 0, "batch_size": 8},
         "other_programs": [{"name": "chrome", "pid": 312, "cores": others_cores}],
     }
@@ -679,6 +679,16 @@ def test_other_programs_that_cost_most_are_the_cause_and_are_named() -> None:
     assert v.cause_frac == pytest.approx(26.5 / 36, abs=0.03)
     assert "Other programs used 0.8 of 2 cores: chrome 0.8 (process 312)." in v.sentence
     assert [advice.words for advice in v.advice] == ["running again when quiet"]
+
+
+def test_a_stage_that_took_less_in_the_batches_that_were_looked_at_is_not_surely_the_cause() -> (
+    None
+):
+    """Waits are rare and long, and the other batches may have had them."""
+    stages = {"read": (0.15, 0.14, 0.005, 0.0), "transform": (0.10, 0.098, 0.001, 0.0)}
+    ms = {"read": 15.0, "transform": 18.0}
+    assert beside_others(ms, stages).cause == "transform"
+    assert beside_others(ms, stages, looked_batches=10).cause == "unclear"
 
 
 def test_a_dataset_that_waits_for_a_drive_is_the_cause_beside_other_programs() -> None:

@@ -184,6 +184,9 @@ def transform_times(facts: Mapping[str, Any]) -> tuple[TransformTime, ...]:
 
 def _transform_time(name: str, one: Mapping[str, Any], whole_s: float) -> TransformTime:
     took_s = float(one["s_per_sample"])
+    # waits are rare and long: calls that were not looked at may have had more of them
+    looked_s = one.get("looked_s_per_sample")
+    unseen_s = 0.0 if looked_s is None else max(0.0, took_s - float(looked_s))
     return TransformTime(
         name,
         took_s,
@@ -192,7 +195,7 @@ def _transform_time(name: str, one: Mapping[str, Any], whole_s: float) -> Transf
         without_waits=core_waits.bounds_of(
             took_s,
             float(one.get("queued_s_per_sample") or 0.0),
-            float(one.get("threads_queued_s_per_sample") or 0.0),
+            float(one.get("threads_queued_s_per_sample") or 0.0) + unseen_s,
         ),
         cpu_s_per_sample=float(one.get("cpu_s_per_sample") or math.nan),
     )

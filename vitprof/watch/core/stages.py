@@ -34,17 +34,19 @@ def stage_facts(described: Iterable[Description], feeding: Iterable[int]) -> dic
         batches, seconds = composes.pop(WORK)
         facts["making"] = {**dict(zip(WORK, seconds, strict=True)), "batches": batches}
     cores_of = {
-        names[1:]: _uses(composes.pop(names)[1])
-        for names in list(composes)
-        if names[0] == CORES_OF_COMPOSE
+        names[1:]: composes.pop(names) for names in list(composes) if names[0] == CORES_OF_COMPOSE
     }
     stages = composes.pop(CORES_OF_STAGES, None)
     if "making" in facts and stages is not None:
-        facts["making"]["stages"] = _of_stages(stages[1], [*cores_of.values()])
+        looked_batches, numbers = stages
+        of_transforms = [use for _, each in cores_of.values() for use in _uses(each)]
+        facts["making"]["stages"] = _of_stages(numbers, of_transforms)
+        facts["making"]["looked_batches"] = looked_batches
     transforms: dict[str, Any] = {}
     used: Counter[str] = Counter()
     for names, (calls, seconds) in composes.items():
-        uses = cores_of.get(names, [{}] * len(names))
+        looked_calls, of_cores = cores_of.get(names, (0, []))
+        uses = _uses(of_cores) or [{}] * len(names)
         for name, took_s, use in zip(names, seconds, uses, strict=True):
             used[name] += 1
             key = f"{name} ({used[name]})" if used[name] > 1 else name
@@ -55,6 +57,9 @@ def stage_facts(described: Iterable[Description], feeding: Iterable[int]) -> dic
                 for what, seconds in use.items()
                 if what != "took_s" and use["took_s"] > 0
             }
+            if use:
+                per_call_s = use["took_s"] / looked_calls
+                transforms[key]["looked_s_per_sample"] = per_call_s * calls / max(1, samples)
     if transforms:
         facts["transforms"] = transforms
     return facts
@@ -71,14 +76,14 @@ def _uses(numbers: list[float]) -> list[Use]:
     return [dict(zip(USE, numbers[at : at + len(USE)], strict=True)) for at in firsts]
 
 
-def _of_stages(numbers: list[float], composes: list[list[Use]]) -> dict[str, Use]:
+def _of_stages(numbers: list[float], transforms: list[Use]) -> dict[str, Use]:
     """Returns what the dataset without its transforms, transforms and collate used in the batches that were looked at.
 
     Of the transforms only some calls were looked at: the others are taken to be like them.
     """
     *of_stages, transform_s = numbers
     dataset, collate = _uses(of_stages)
-    calls = {what: math.fsum(use[what] for uses in composes for use in uses) for what in USE}
+    calls = {what: math.fsum(use[what] for use in transforms) for what in USE}
     scale = transform_s / calls["took_s"] if calls["took_s"] > 0 else 0.0
     transform = {what: scale * seconds for what, seconds in calls.items()}
     read = {what: max(0.0, dataset[what] - transform[what]) for what in USE}
