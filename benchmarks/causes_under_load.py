@@ -98,7 +98,7 @@ class Outcome:
     def judged(self, kind: str) -> str:
         """Returns right, none or WRONG."""
         cause, transform = RIGHT[kind]
-        said = self.verdict.cause
+        said = self.verdict.cause if self.verdict.is_conclusive else ""
         names_another = bool(transform) and self.transform not in ("", transform)
         if said not in (*NOT_TOLD, cause) or names_another:
             return "WRONG"
@@ -143,7 +143,10 @@ def main() -> None:
         for threads in given.threads:
             for cores in given.busy:
                 done = outcome(kind, cores, threads, given.steps)
+                why_none = done.verdict.why_none
                 said = done.verdict.cause or done.verdict.kind
+                if why_none is not None:
+                    said = why_none.reason
                 print(
                     f"| {kind} | {cores:g} | {threads} | {done.machine_cores:.2f} | {done.others_cores:.2f} | {said} "
                     f"| {done.transform or '-'} | {done.judged(kind)} | {done.advice} | {done.spent} |",
