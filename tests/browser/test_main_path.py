@@ -105,7 +105,7 @@ def test_run_two_strategies_compare_and_download(
     # a page that is drawn anew: while a run ends, its heading may stand over figures of the one before
     for row in rows.values():
         page.goto(f"{dashboard}?run={row['run_id']}&tab=Timeline")
-        expect_idle_share(page, float(row["device_idle_frac"]))
+        expect_idle_share(page, float(row["idle_frac"]))
 
 
 def test_the_gap_chart_is_painted_as_the_idle_share_says(

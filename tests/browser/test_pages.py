@@ -145,7 +145,7 @@ def test_the_report_draws_its_charts_without_a_network(
     page.on("request", lambda request: asked.append(request.url))
     page.context.set_offline(True)
     page.goto(report.as_uri())
-    page.locator(".chart .plot-container").nth(7).wait_for()
+    page.locator(".chart .plot-container").nth(6).wait_for()
     assert asked == [report.as_uri()]
     expect(page.locator("#no-charts")).to_be_hidden()
     expect(page.locator("h2", has_text=HOSTILE)).to_have_count(1)
@@ -153,7 +153,7 @@ def test_the_report_draws_its_charts_without_a_network(
     drawn = (
         "[...document.querySelectorAll('.chart > div')].map(d => d.data?.length && d.clientHeight)"
     )
-    wait_until(lambda: len(sizes := page.evaluate(drawn)) == 8 and all(sizes), "eight charts")
+    wait_until(lambda: len(sizes := page.evaluate(drawn)) == 7 and all(sizes), "seven charts")
     colour = "getComputedStyle(document.querySelector('.xtick text')).fill"
     light = page.evaluate(colour)
     page.emulate_media(color_scheme="dark")
