@@ -30,6 +30,7 @@ ENDED = """(strategy) => document.querySelector('h1')?.innerText.startsWith(stra
     && document.querySelector('.stApp').dataset.testScriptState === 'notRunning'
     && !document.querySelector('[data-stale=true]')
     && [...document.querySelectorAll('p')].some((text) => /^Done in /.test(text.innerText))
+    && !document.querySelector('.st-key-live') && document.querySelector('.st-key-run-again button')
     && document.querySelectorAll('.vitprof-answer').length === 1"""
 """The page shows a run of this strategy that has ended, and nothing more of a run before or of the live page.
 
