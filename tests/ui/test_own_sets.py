@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from tests.datasets.own.test_readers import folder
 from tests.ui.dashboard import app, click
 from vitprof.datasets import catalog
+from vitprof.datasets.own import registry
 from vitprof.store import RunStore
 
 
@@ -23,12 +25,47 @@ def test_a_folder_is_looked_at_and_chosen(store: RunStore, tmp_path: Path) -> No
     ).run()
     click(at, "own-look")
     assert at.selectbox(key="set-dataset").value == "pets"
-    assert at.number_input(key="set-batch_size").value == 23, "batches of 128 are too large for it"
+    assert at.number_input(key="set-batch_size").value == 8, "batches of 128 are too large for it"
     assert any("23 samples for training" in caption.value for caption in at.caption)
     assert (catalog.dataset_info("pets").classes, at.button(key="run-button").disabled) == (
         3,
         False,
     )
+
+
+def pets(name: str, side: int) -> None:
+    registry.add(
+        registry.OwnSet(name, f"folder:/data/{name}", 540, 60, 3, side, 30_000_000, stamp="0")
+    )
+
+
+def suited(at: AppTest) -> tuple[object, ...]:
+    return (
+        at.selectbox(key="set-model").value,
+        at.number_input(key="set-batch_size").value,
+        at.number_input(key="set-least_steps").value,
+    )
+
+
+def is_said(at: AppTest, words: str) -> bool:
+    return any(words in caption.value.replace("\\", "") for caption in at.caption)
+
+
+def test_own_images_get_a_model_and_a_batch_of_their_size(store: RunStore) -> None:
+    pets("pets", 224)
+    at = app()
+    assert suited(at) == ("tiny", 128, 0)
+    at.selectbox(key="set-dataset").set_value("pets").run()
+    assert suited(at) == ("ti/16", 16, 30)
+    words = "600 images of 224 x 224: model ViT ti/16, batch 16."
+    assert is_said(at, words)
+    at.selectbox(key="set-dataset").set_value("digits").run()
+    assert suited(at) == ("tiny", 128, 0), "what was set for the images goes with them"
+    at.selectbox(key="set-dataset").set_value("pets").run()
+    at.number_input(key="set-batch_size").set_value(64).run()
+    assert not is_said(at, words)
+    at.selectbox(key="set-dataset").set_value("digits").run()
+    assert suited(at) == ("tiny", 64, 0), "what was chosen by hand stays"
 
 
 @pytest.mark.parametrize(

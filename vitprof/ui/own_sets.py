@@ -1,21 +1,28 @@
 """The sidebar's form for a data set of one's own: it is looked at, and then chosen."""
 
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 from vitprof import errors
+from vitprof.config import fitting
 from vitprof.datasets import catalog
 from vitprof.datasets.own import registry, specs
 from vitprof.datasets.own.bounded import look
 from vitprof.datasets.own.specs import absolute
-from vitprof.ui import texts, widgets
+from vitprof.experiments.tournament.planning import LEAST_STEADY_STEPS
+from vitprof.ui import resources, texts, widgets
 
 CHOSEN = "data set that was added"
 FOUND = "what was found in it"
 HELP = "Chooses images of yours as the data set. Files stay where they are; Run or a tournament then loads them."
 SPEC_HELP = "A folder with one of images for each class, or csv:, hdf5:, lmdb:, webdataset: (docs/own-data.md)"
 ROOTS_HELP = f"{specs.ROOTS} names other folders, and is read when the dashboard starts. A console may add any folder."
+SUITED_HELP = (
+    "A model of the images' size, and a batch that gives an epoch 30 steps where there are enough images. "
+    "A run goes on until it has 30 steady steps. All of it can be changed, the model under Advanced."
+)
 NAME_HELP = "Letters, digits, - and _."
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -26,13 +33,54 @@ def take_added() -> None:
     if not name:
         return
     values = widgets.settings()
-    n = catalog.DATASETS[name].n_train
-    if values["batch_size"] > n:
-        lines = st.session_state.get(FOUND, [])
-        st.session_state[FOUND] = [*lines, f"Batch size {n}: training has {n} images."]
-    values.update(dataset=name, n_images=None, batch_size=min(values["batch_size"], n))
-    for field in ("dataset", "batch_size"):  # whose widgets would show the values before
+    before = values["dataset"]
+    values.update(dataset=name, n_images=None)
+    st.session_state.pop("set-dataset", None)  # the widget would show the one before
+    suit(before)
+
+
+SUITED = ("model", "batch_size", "least_steps")
+"""Settings that are set for a data set of one's own when it is chosen."""
+
+
+def suit(before: str) -> None:
+    """Sets the model, the batch size and the least number of steady steps to what fits the data set
+    that was chosen in place of `before`.
+
+    After one of the user's own, vitprof's get those defaults again that were not changed by hand.
+    """
+    values = widgets.settings()
+    chosen = _suits(values["dataset"])
+    if not catalog.DATASETS[values["dataset"]].own_bytes:
+        set_before = {}
+        if before in catalog.DATASETS and catalog.DATASETS[before].own_bytes:
+            set_before = _suits(before)
+        chosen = {name: chosen[name] for name in set_before if values[name] == set_before[name]}
+    values.update(chosen)
+    for field in chosen:
         st.session_state.pop(f"set-{field}", None)
+
+
+def draw_suited() -> None:
+    """Says what model and batch a data set of one's own got, as long as they are set so."""
+    values = widgets.settings()
+    info = catalog.DATASETS[values["dataset"]]
+    set_for_it = _suits(info.name) == {name: values[name] for name in SUITED}
+    if info.own_bytes and set_for_it:
+        st.caption(f":material/tune: {texts.escaped(_fit(info).words(info))}.", help=SUITED_HELP)
+
+
+def _suits(name: str) -> dict[str, Any]:
+    info = catalog.DATASETS[name]
+    fits = _fit(info)
+    least = LEAST_STEADY_STEPS if info.own_bytes else widgets.DEFAULTS["least_steps"]
+    return {"model": fits.model, "batch_size": fits.batch_size, "least_steps": least}
+
+
+def _fit(info: catalog.DatasetInfo) -> fitting.Fit:
+    device = widgets.settings()["device"]
+    on_cpu = device == "cpu" or (device == "auto" and not resources.gpus())
+    return fitting.fit(info, on_cpu=on_cpu)
 
 
 def draw_form() -> None:

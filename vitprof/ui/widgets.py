@@ -119,6 +119,8 @@ def job(plan: strategies.Strategy, info: catalog.DatasetInfo, *ignored: str) -> 
     chosen = requested("strategy", *config.BUDGETS, *ignored)
     accepted = plan.knobs(plan.combination(info, chosen), info)
     chosen |= {name: None for name in config.KNOBS if name not in accepted}
+    if values["budget"] != "seconds":  # else a run of 10 steps would go on to 30
+        chosen["least_steps"] = DEFAULTS["least_steps"]
     return config.RunConfig(
         strategy=plan.name, **chosen, **{values["budget"]: values[values["budget"]]}
     )

@@ -107,9 +107,13 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     widgets.read_first(READ_FIRST, _names())
     button = st.container(key="run-box", gap="xxsmall")
     notes = st.container(key="run-notes", gap="xxsmall")
+    before = values["dataset"]
     widgets.choice(
         "dataset", list(catalog.DATASETS), show=lambda name: catalog.DATASETS[name].title
     )
+    if values["dataset"] != before:
+        own_sets.suit(before)
+    suited = st.container(key="suited", gap="xxsmall")
     own_sets.draw_form()
     info = widgets.data_set()
     device_field.draw_device("set-device")
@@ -126,6 +130,8 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     with st.expander("Advanced", key="advanced"):
         _advanced(plan, info, knobs, fresh)
     _changed_in_the_drawer()
+    with suited:  # once the widgets below it were read
+        own_sets.draw_suited()
     config = _config(plan, info)
     widgets.say_settings()
     return run_button(config, plan, info, rejected, button, notes)

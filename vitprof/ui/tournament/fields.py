@@ -22,7 +22,7 @@ from vitprof.config import (
 from vitprof.config.varied import read_numbers
 from vitprof.datasets import catalog
 from vitprof.errors import ConfigError
-from vitprof.ui import device_field, resources
+from vitprof.ui import device_field, own_sets, resources
 from vitprof.ui.texts import escaped
 from vitprof.ui.widgets import (
     FIELDS,
@@ -63,7 +63,11 @@ def draw_job() -> list[Any]:
     for field in READ_FIRST:
         values[field] = st.session_state.get(f"tournament-{field}", values[field])
     with left:
+        before = values["dataset"]
         _pick("dataset", list(catalog.DATASETS), lambda name: catalog.DATASETS[name].title)
+        if values["dataset"] != before:
+            _suit(before)
+        own_sets.draw_suited()
     with middle:
         if values["device"] == "auto" and DEVICE not in st.session_state and not resources.gpus():
             values["device"] = "simulated:h100"  # on the CPU strategies hardly differ
@@ -102,6 +106,19 @@ def draw_model() -> None:
                 key=_key("n_images"),
                 help=help_of("n_images"),
             )
+
+
+def _suit(before: str) -> None:
+    """Sets model and batch size to what fits the data set that was just chosen; other batch sizes that
+    were chosen stay.
+    """
+    values = settings()
+    size_before = values["batch_size"]
+    own_sets.suit(before)
+    st.session_state.pop("tournament-model", None)
+    sizes = f"{TRIAL}batch_sizes"
+    if st.session_state.get(sizes) == [size_before]:
+        st.session_state[sizes] = [values["batch_size"]]
 
 
 def _pick(field: str, options: list[str], show: Callable[[str], str]) -> None:
@@ -328,7 +345,10 @@ def make_spec(
     trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
 ) -> tournament_spec.TournamentSpec:
     """Returns the tournament of these fields. Raises `ConfigError`."""
-    base = RunConfig(**requested(*NOT_TAKEN), **each_run)
+    ignored = list(NOT_TAKEN)
+    if "seconds" not in each_run:  # else a run of 10 steps would go on to 30
+        ignored.append("least_steps")
+    base = RunConfig(**requested(*ignored), **each_run)
     chosen: dict[str, Any] = {
         "strategies": tuple(trials["strategies"]),
         "page_caches": tuple(trials["page_caches"]),
