@@ -444,3 +444,34 @@ def test_no_two_users_share_a_name(user: Mock, monkeypatch: pytest.MonkeyPatch) 
     ):
         user.is_logged_in, user.to_dict.return_value = True, {"is_logged_in": True, **claims}
         assert gate.person() == name
+
+
+@pytest.mark.parametrize(
+    ("changed", "alone"),
+    [
+        ({}, True),
+        ({"address": "0.0.0.0"}, False),
+        ({"address": None}, False),
+        ({"hosts": ("localhost", "lab.example")}, False),
+        ({"hosts": ()}, False),
+        ({"hosts": ("*",)}, False),
+        ({"token": True}, False),
+        ({"login": True}, False),
+        ({"proxies": True}, False),
+    ],
+)
+def test_only_a_page_of_this_machine_alone_may_ask_for_more_folders(
+    changed: dict[str, object], alone: bool
+) -> None:
+    usual: dict[str, Any] = {
+        "address": "127.0.0.1",
+        "hosts": ("localhost", "127.0.0.1", "::1"),
+        "token": False,
+        "login": False,
+        "proxies": False,
+    }
+    try:
+        gate.state_reach(**(usual | changed))
+        assert gate.serves_this_machine_only() is alone
+    finally:
+        gate.state_reach(None, (), token=False, login=False, proxies=False)

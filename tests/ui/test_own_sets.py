@@ -33,6 +33,66 @@ def test_a_folder_is_looked_at_and_chosen(store: RunStore, tmp_path: Path) -> No
     )
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dashboard of this machine alone, without folders that somebody set."""
+    monkeypatch.delenv("VITPROF_DATA_ROOTS")
+    monkeypatch.setattr("vitprof.ui.gate.serves_this_machine_only", lambda: True)
+
+
+def test_a_folder_elsewhere_is_asked_for_once(store: RunStore, tmp_path: Path, alone: None) -> None:
+    spec = folder(tmp_path / "data" / "pets").removeprefix("folder:")
+    at = app()
+    at.text_input(key="own-spec").input(spec).run()
+    click(at, "own-look")
+    assert [info.value.replace("\\", "") for info in at.info] == [f"Allow reading {spec}?"]
+    assert "pets" not in catalog.DATASETS, "nothing is read before the answer"
+    click(at, "own-allow")
+    assert at.selectbox(key="set-dataset").value == "pets"
+    below = registry.everything()["pets"].below.split(":")
+    assert spec in below, "jobs read there, too"
+    at.text_input(key="own-name").input("again").run()
+    click(at, "own-look")
+    assert not at.info, "it was asked once"
+    assert at.selectbox(key="set-dataset").value == "again"
+
+
+def test_a_link_out_of_the_allowed_folder_is_not_followed(
+    store: RunStore, tmp_path: Path, alone: None
+) -> None:
+    spec = Path(folder(tmp_path / "data" / "pets").removeprefix("folder:"))
+    elsewhere = Path(folder(tmp_path / "other" / "more").removeprefix("folder:"))
+    inside = next(iter(sorted(spec.iterdir())))
+    (inside / "linked.jpg").symlink_to(next(elsewhere.rglob("*.jpg")))
+    at = app()
+    at.text_input(key="own-spec").input(str(spec)).run()
+    click(at, "own-look")
+    click(at, "own-allow")
+    assert is_said(at, "out of the folders that may be read: left out")
+
+
+def test_nobody_is_asked_where_folders_were_set(store: RunStore, tmp_path: Path) -> None:
+    spec = folder(tmp_path / "data" / "pets").removeprefix("folder:")
+    at = app()
+    at.text_input(key="own-spec").input(spec).run()
+    click(at, "own-look")
+    assert not at.info
+    assert ["it is not below" in error.value for error in at.error] == [True]
+    assert not [box for box in at.selectbox if box.key == "own-below"], "nor is it listed"
+
+
+def test_folders_are_picked(store: RunStore, tmp_path: Path, alone: None) -> None:
+    folder(tmp_path / "data" / "pets")
+    (tmp_path / "data" / ".hidden").mkdir()
+    at = app()
+    at.text_input(key="own-spec").input(str(tmp_path / "data")).run()
+    assert at.selectbox(key="own-below").options == ["pets"]
+    at.selectbox(key="own-below").set_value("pets").run()
+    assert at.text_input(key="own-spec").value == f"{tmp_path}/data/pets"
+    click(at, "own-up")
+    assert at.text_input(key="own-spec").value == f"{tmp_path}/data"
+
+
 def pets(name: str, side: int) -> None:
     registry.add(
         registry.OwnSet(name, f"folder:/data/{name}", 540, 60, 3, side, 30_000_000, stamp="0")

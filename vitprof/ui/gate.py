@@ -335,6 +335,35 @@ def is_this_machine(address: str | None) -> bool:
         return address == "localhost" or address.startswith("unix:")
 
 
+@dataclass
+class _Reach:
+    """Who can open the pages of this process."""
+
+    this_machine_only: bool = False
+    """False until the server says otherwise: then nobody is trusted with more than the roots."""
+
+
+_reach = _Reach()
+
+
+def state_reach(
+    address: str | None, hosts: Sequence[str], *, token: bool, login: bool, proxies: bool
+) -> None:
+    """States who can open the pages: the server's address, the names that it answers under, and
+    whether it asks for a `token` or a `login`, or trusts `proxies`.
+
+    A name of another machine is what a proxy here passes on, a token or a login is set to let
+    others in: then the pages are not this machine's alone.
+    """
+    names = bool(hosts) and all(is_this_machine(host) for host in hosts)
+    asks = token or login
+    _reach.this_machine_only = is_this_machine(address) and names and not asks and not proxies
+
+
+def serves_this_machine_only() -> bool:
+    return _reach.this_machine_only
+
+
 CLOSED = (
     f"it listens for other machines too, and neither a token ({VARIABLE}) nor a login ([auth] in "
     ".streamlit/secrets.toml) is set: no page is shown and no job is started"

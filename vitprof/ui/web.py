@@ -49,15 +49,18 @@ def parts() -> dict[str, Any]:
         users.ask_with(gate.person)
     path = str(config.get_option("server.baseUrlPath")).strip("/")
     base = f"/{path}" if path else ""
+    hosts = tuple(config.get_option("server.allowedHosts"))
+    # without it uvicorn trusts this machine
+    proxies = bool(os.environ.get("FORWARDED_ALLOW_IPS"))
+    gate.state_reach(address, hosts, token=token is not None, login=has_login, proxies=proxies)
     middleware = Middleware(
         gate.Gate,
-        hosts=tuple(config.get_option("server.allowedHosts")),
+        hosts=hosts,
         token=token,
         wide=not gate.is_this_machine(address),
         login=has_login,
         base=base,
-        # without it uvicorn trusts this machine
-        proxies=bool(os.environ.get("FORWARDED_ALLOW_IPS")),
+        proxies=proxies,
     )
 
     @asynccontextmanager

@@ -198,6 +198,14 @@ def roots(*, local: bool) -> tuple[Path, ...]:
     return tuple(path.resolve() for path in found)
 
 
+def is_below(path: str | Path, folders: tuple[Path, ...]) -> bool:
+    """Returns whether a path is below one of the folders, links and `..` followed."""
+    # Imported here: a watched script knows specs, and imports no form.
+    from vitprof.forms.gate import Gate
+
+    return Gate(folders).is_inside(path)
+
+
 def ensure_inside(text: str, spec: Spec, gate: "Gate") -> None:
     """Raises `ConfigError` where a page may not read what `spec` names."""
     # These run code of the user's, or follow paths that the files name.
