@@ -1,5 +1,6 @@
 """The sidebar's form for a data set of one's own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,38 @@ def test_own_images_get_a_model_and_a_batch_of_their_size(store: RunStore) -> No
     assert not is_said(at, words)
     at.selectbox(key="set-dataset").set_value("digits").run()
     assert suited(at) == ("tiny", 64, 0), "what was chosen by hand stays"
+
+
+@pytest.mark.parametrize(
+    ("damaged", "words", "button"),
+    [
+        (1, "1 of 24 images can't be read.", "Skip it"),
+        (2, "2 of 24 images can't be read.", "Skip them"),
+    ],
+)
+def test_images_that_cannot_be_read_are_skipped_before_run(
+    store: RunStore, tmp_path: Path, damaged: int, words: str, button: str
+) -> None:
+    spec = Path(folder(tmp_path / "root" / "pets").removeprefix("folder:"))
+    for path in sorted(spec.rglob("*.*"))[:damaged]:
+        path.write_bytes(b"no image")
+    at = app()
+    at.text_input(key="own-spec").input(str(spec)).run()
+    click(at, "own-look")
+    assert at.button(key="run-button").disabled
+    assert [error.value.replace("\\", "") for error in at.error] == [words]
+    assert at.button(key="own-skip").label == button
+    click(at, "own-skip")
+    assert not at.error
+    assert not at.button(key="run-button").disabled
+    assert at.checkbox(key="set-skip_unreadable").value
+
+
+def test_of_a_large_set_more_may_be_unreadable() -> None:
+    own = registry.OwnSet("pets", "folder:/pets", 4500, 500, 3, 224, 1, "0")
+    assert own.unreadable_words == ""
+    some = replace(own, unreadable=2, opened=300)
+    assert some.unreadable_words == "At least 2 of 5,000 images can't be read"
 
 
 @pytest.mark.parametrize(

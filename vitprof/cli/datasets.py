@@ -26,7 +26,7 @@ def add(
     name: Annotated[str, typer.Argument(help="name to give it", show_default=False)],
     spec: Annotated[str, typer.Argument(help=SPEC_HELP, show_default=False)],
     full: Annotated[
-        bool, typer.Option("--full", help="open every sample, not some hundred")
+        bool, typer.Option("--full", help="open every sample also of a set of more than 1,000")
     ] = False,
     as_json: terminal.AsJson = False,
 ) -> None:

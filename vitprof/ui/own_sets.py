@@ -25,6 +25,7 @@ BELOW = "own-below"
 MOST_FOLDERS = 10_000
 """Names in a folder that are looked at."""
 ALLOW_HELP = "Until you close this page. Only images below this folder are read."
+SKIP_HELP = "Runs leave out and count what cannot be read. If you repair it instead, press Look at them again."
 HELP = "Chooses images of yours as the data set. Files stay where they are; Run or a tournament then loads them."
 SPEC_HELP = "A folder with one of images for each class, or csv:, hdf5:, lmdb:, webdataset: (docs/own-data.md)"
 ROOTS_HELP = f"{specs.ROOTS} names the folders, and is read when the dashboard starts. A console may add any folder."
@@ -110,7 +111,7 @@ def draw_form() -> None:
             help=NAME_HELP,
             on_change="ignore",  # read when the button is pressed; nothing is drawn of it
         ).strip()
-        about = "Opens some hundred of them; then the data set can be chosen."
+        about = "Opens up to 1,000 of them, and 300 of a larger set. Then it is chosen."
         if st.button(
             "Look at them", key="own-look", icon=":material/search:", help=about, disabled=not typed
         ):
@@ -119,12 +120,33 @@ def draw_form() -> None:
         elif st.session_state.get(ASKED):
             _draw_question(typed, name)
         if lines := st.session_state.get(FOUND):
-            unreadable = any("cannot be read" in line for line in lines)
-            first = "now"
-            if unreadable:
-                first = "under Advanced, turn on Skip unreadable samples, then"
-            chosen = [f"Chosen: {first} press Run.", *lines]
+            chosen = ["Chosen: now press Run.", *lines]
+            if unreadable():
+                chosen = lines
             st.caption("  \n".join(texts.escaped(line) for line in chosen))
+
+
+def unreadable() -> str:
+    """Returns how many images of the chosen data set cannot be read, in words; "" for none, and where
+    they are skipped.
+    """
+    values = widgets.settings()
+    own = registry.listed().get(values["dataset"])
+    if own is None or values["skip_unreadable"]:
+        return ""
+    return own.unreadable_words
+
+
+def draw_skip(key: str) -> None:
+    """Draws the button that skips the images that cannot be read."""
+    own = registry.listed()[widgets.settings()["dataset"]]
+    words = "Skip it" if own.unreadable == 1 else "Skip them"
+    st.button(words, key=key, icon=":material/skip_next:", help=SKIP_HELP, on_click=_skip)
+
+
+def _skip() -> None:
+    widgets.settings()["skip_unreadable"] = True
+    st.session_state.pop("set-skip_unreadable", None)
 
 
 # which folders may be read

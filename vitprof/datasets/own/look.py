@@ -27,8 +27,10 @@ from vitprof.errors import JobStopped, one_line
 from vitprof.forms.image_files import quiet
 from vitprof.masking import masked
 
+OPENS_ALL_OF = 1_000
+"""Samples up to which all of a set are opened: one that cannot be read is then known before a run."""
 SAMPLED = 300
-"""Samples that are opened; all with `full`."""
+"""Samples that are opened of a larger set; all with `full`."""
 SEED = 1
 """Of the choice of these: two looks at the same samples see the same."""
 SIDES = (224, 192, 160, 128, 96, 64, 32)
@@ -73,7 +75,7 @@ def _look(
     name: str, text: str, found: Listing, full: bool, progress: Progress, stop: Callable[[], bool]
 ) -> LookReport:
     order: Sequence[int] = range(len(found.samples))
-    if not full and len(order) > SAMPLED:
+    if not full and len(order) > OPENS_ALL_OF:
         # In order: containers keep a group of samples in memory and read the next one when it is
         # due.
         order = sorted(random.Random(SEED).sample(order, SAMPLED))
@@ -107,6 +109,8 @@ def _look(
         image_size=image_size,
         n_bytes=n_bytes,
         stamp=_stamp(found, specs.parse(text)),
+        unreadable=len(seen) - len(good),
+        opened=len(seen),
     )
     return LookReport(
         own=own,

@@ -48,12 +48,27 @@ class OwnSet:
     below: str = ""
     """Folders, separated as in PATH, that links may lead to: those of a page that added it; "":
     anywhere."""
+    unreadable: int = 0
+    """Samples that could not be read when it was looked at."""
+    opened: int = 0
+    """Samples that were opened then; 0: not known."""
     removed: bool = False
     """Whether its name is free again; its runs still know it."""
 
     def without_secrets(self) -> "OwnSet":
         """Returns it with a mask for passwords and tokens in its URL."""
         return replace(self, spec=masked(self.spec))
+
+    @property
+    def unreadable_words(self) -> str:
+        """Returns how many samples cannot be read, such as "1 of 600 images can't be read"; "" for
+        none.
+        """
+        if not self.unreadable:
+            return ""
+        least = "" if self.opened >= self.n_train + self.n_test else "At least "
+        images = formats.count(self.n_train + self.n_test, "image")
+        return f"{least}{self.unreadable:,} of {images} can't be read"
 
     @property
     def to_add(self) -> str:

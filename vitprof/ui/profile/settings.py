@@ -307,6 +307,8 @@ class Runnable:
     """The job; None if it cannot be run."""
     problem: str = ""
     """What is wrong with the settings, or missing here."""
+    unreadable: bool = False
+    """Whether images cannot be read, and the user has to say whether they are skipped."""
     only_seen: str = ""
     """Why no job can be started at all."""
 
@@ -322,6 +324,8 @@ def _runnable(config: RunConfig | ConfigError, available: Availability) -> Runna
         return Runnable(problem=f"Not possible here: {available.reason}")
     if isinstance(config, ConfigError):
         return Runnable()
+    if words := own_sets.unreadable():
+        return Runnable(problem=f"{words}.", unreadable=True)
     if only_seen := resources.store().why_not_changed():
         return Runnable(only_seen=only_seen)
     return Runnable(usable=config)
@@ -351,6 +355,8 @@ def run_button(
             _draw_duration(usable, info)
         if runnable.problem:
             st.error(texts.escaped(runnable.problem))
+        if runnable.unreadable:
+            own_sets.draw_skip("own-skip")
     with notes:
         said_above = bool(runnable.problem) and runnable.problem in rejected
         if rejected and not said_above:

@@ -68,6 +68,9 @@ def draw_job() -> list[Any]:
         if values["dataset"] != before:
             _suit(before)
         own_sets.draw_suited()
+        if words := own_sets.unreadable():
+            st.error(f"{escaped(words)}.")
+            own_sets.draw_skip("tournament-skip")
     with middle:
         if values["device"] == "auto" and DEVICE not in st.session_state and not resources.gpus():
             values["device"] = "simulated:h100"  # on the CPU strategies hardly differ
