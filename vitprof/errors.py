@@ -38,6 +38,10 @@ class SampleError(DataError):
     """A single sample that cannot be read. The run fails with it unless `skip_unreadable` is set."""
 
 
+UNREADABLE_SAMPLE = "unreadable_sample"
+"""Name of the fact of a run that a `SampleError` ended; true."""
+
+
 class StoreError(VitprofError):
     """The run store cannot be opened, read or written, or holds no such run."""
 

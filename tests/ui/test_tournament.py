@@ -182,6 +182,23 @@ def test_pause_resume_stop_end_and_more_rounds(
     assert (found.spec.repeats, found.status) == (4, "paused")
 
 
+def test_images_that_cannot_be_read_end_it_with_the_question(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TournamentRunners, "run", Mock())
+    why = "every setting would fail as memory, batch 128 did: 017.jpg cannot be read"
+    number = add_tournament(store, {}, failed="memory", status="stopped", note=why)
+    [run] = store.runs(group_key=f"tournament:{number}")
+    store.update_run(run.id, facts={"unreadable_sample": True})
+    at = shown(number)
+    assert [why[1:] in warning.value.replace("\\", "") for warning in at.warning] == [True]
+    assert "Resume" not in [button.label for button in at.button]
+    click(at, "tournament-skip-again")
+    other = int(at.query_params["tournament"][0])
+    assert other != number
+    assert tournament(store, other).spec.base.skip_unreadable
+
+
 def test_one_at_a_time(runner: Mock, store: RunStore) -> None:
     at = app("tournament")
     assert at.button(key="tournament-start").disabled

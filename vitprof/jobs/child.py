@@ -34,7 +34,13 @@ import numpy as np
 
 from vitprof.config import RunConfig
 from vitprof.engine import without_collections
-from vitprof.errors import JobStopped, VitprofError, one_line
+from vitprof.errors import (
+    UNREADABLE_SAMPLE,
+    JobStopped,
+    SampleError,
+    VitprofError,
+    one_line,
+)
 from vitprof.jobs import rank_processes
 from vitprof.jobs.killed_jobs import is_out_of_memory, mark_multiprocessing, out_of_memory_words
 from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, write_message
@@ -103,6 +109,8 @@ def run_job(
         message = one_line(error)
         if is_out_of_memory(error):
             message = out_of_memory_words(message)
+        if isinstance(error, SampleError):
+            buffer.facts({UNREADABLE_SAMPLE: True})
         buffer.end("failed", message)
         return error
     return None

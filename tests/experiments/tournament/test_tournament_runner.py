@@ -18,7 +18,7 @@ from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.engine import train
-from vitprof.errors import ConfigError, JobError, StoreAwayError, StoreError
+from vitprof.errors import ConfigError, JobError, SampleError, StoreAwayError, StoreError
 from vitprof.experiments import trials
 from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament import tournament_trials, tournament_view
@@ -194,6 +194,45 @@ class TestToTheEnd:
         assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
         assert [e.n_made for e in now.entries] == [1, 2]
 
+    def test_an_image_that_cannot_be_read_ends_it_after_the_first_run(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        number = made(manager.store)
+        broken = SampleError("017.jpg cannot be read; skip such samples")
+        monkeypatch.setattr("vitprof.engine.train.open_trainer", _failing_with(broken))
+        now = ran(manager, number).state()
+        assert statuses(manager.store, number) == [(f"{A}#1", "failed")]
+        why = f"every setting would fail as memory, batch 16 did: {broken}"
+        assert (now.tournament.status, now.tournament.note) == ("stopped", why)
+
+    def test_one_error_of_settings_that_share_nothing_ends_it(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        number = made(manager.store, batch_sizes=(16, 32, 64))
+        monkeypatch.setattr(
+            "vitprof.engine.train.open_trainer", _failing_with(OSError("no driver"))
+        )
+        now = ran(manager, number).state()
+        assert statuses(manager.store, number) == [(f"{A}#1", "failed"), (f"{B}#1", "failed")]
+        assert "every setting would fail as memory, batch 16 did" in now.tournament.note
+
+    def test_a_part_that_all_failed_ones_share_may_be_to_blame(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        strategies = ("memory", "per-sample")
+        number = made(manager.store, strategies=strategies, repeats=1)
+        monkeypatch.setattr(
+            "vitprof.engine.train.open_trainer", _failing_with(OSError("no room"), "memory")
+        )
+        now = ran(manager, number).state()
+        assert now.tournament.status == "done"
+        assert sorted(status for _, status in statuses(manager.store, number)) == [
+            "done",
+            "done",
+            "failed",
+            "failed",
+        ]
+
     def test_a_store_that_fails_beside_a_run(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -254,6 +293,17 @@ class TestToTheEnd:
             "the time limit of 3 s was reached after 3 of 4 runs: undecided between memory, batch 16 and "
             "memory, batch 32; more rounds may decide it"
         )
+
+
+def _failing_with(error: Exception, strategy: str = "") -> Any:
+    from vitprof.engine.trainer import open_trainer
+
+    def opened(config: RunConfig, device: Any) -> Any:
+        if strategy in ("", config.strategy):
+            raise error
+        return open_trainer(config, device)
+
+    return opened
 
 
 def _failing_for(batch_size: int) -> Any:

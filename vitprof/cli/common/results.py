@@ -145,7 +145,7 @@ def show_board(
         terminal.show_table(header, cells, "")
     else:
         terminal.out.print("no setting gave a figure")
-    terminal.show(*_not_ranked(board))
+    terminal.show(*_not_ranked(board, tournament.note))
     if script is None:
         worth_it = _worth_showing(ranked, pays)
         if worth_it:
@@ -257,21 +257,19 @@ def _remarks(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> lis
     return remarks
 
 
-def _not_ranked(board: Leaderboard) -> list[str]:
-    """Returns why settings have no rank: a line for each reason."""
+def _not_ranked(board: Leaderboard, note: str) -> list[str]:
+    """Returns why settings have no rank: a line for each reason but the tournament's own `note`."""
     of_reason: dict[tuple[str, str], list[str]] = {}
     for row in board.rows:
         if row.rank is None:
-            name = row.key
-            if own_script.is_own_key(row.key):
-                name = entries.setting_in_words(row.entry)
+            name = entries.setting_in_words(row.entry)
             of_reason.setdefault((row.entry.status, row.entry.reason), []).append(name)
     lines = []
     for (status, reason), keys in of_reason.items():
-        line = f"{status}: {', '.join(keys[:2])}"
+        line = f"{status}: {'; '.join(keys[:2])}"
         if len(keys) > 2:
-            line += f" and {len(keys) - 2} more"
-        if reason:
+            line += f"; and {len(keys) - 2} more"
+        if reason and reason != note:  # which is printed once, for all
             line += f": {reason}"
         lines.append(line)
     return lines

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 
+from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config.availability import look_around
 from vitprof.errors import ConfigError, StoreAwayError, VitprofError, one_line
 from vitprof.experiments.tournament.planning import plan, why_not_here
@@ -50,7 +51,7 @@ class TournamentRunner:
         refused = {t.key: t.refused for t in planned if t.refused}
         if spec.baseline and spec.baseline in refused:
             why = f"it cannot be run here: {refused[spec.baseline]}"
-            raise ConfigError("baseline", spec.baseline, why)
+            raise ConfigError("baseline", key_in_words(spec.baseline), why)
         claimed = claim(self._store, tournament_id)
         set_status(self._store, tournament_id, "running", refused=refused, started_by=who())
         self._trials = TournamentTrials(

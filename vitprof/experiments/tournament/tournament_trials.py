@@ -29,6 +29,7 @@ from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.own_script import is_own_script
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament import planning, tournament_view
+from vitprof.experiments.tournament.alike import why_all_fail
 from vitprof.experiments.tournament.tournament_view import (
     TournamentState,
     TournamentView,
@@ -372,11 +373,14 @@ class TournamentTrials:
         if self._end is not None:
             return
         baseline = planning.baseline_of(self._spec, self._planned)
+        has_run = False
         for number, planned in rounds(self._view, self._spec, self._planned, self._cut_short):
             now = self._view.state()
             if _settled(now, planned, number):
                 continue
             self._end = self._requested() or self._time_limit(now)
+            if has_run and self._end is None:
+                self._end = self._all_fail(now)
             if self._end is not None:
                 return
             self._early_stop = None
@@ -386,7 +390,17 @@ class TournamentTrials:
                 if reason:
                     self._cut_short(planned.key, reason)
                     continue
+            has_run = True
             yield self._trial(now, planned, number)
+
+    def _all_fail(self, now: TournamentState) -> End | None:
+        """Returns how it ends where each setting would fail as the first ones did. A script's first trial
+        has shown that it runs.
+        """
+        if self._spec.script is not None:
+            return None
+        why = why_all_fail(self._store, now, self._planned)
+        return ("stopped", why) if why else None
 
     def is_cut(self, trial: Trial, run_id: int) -> bool:
         """Returns whether the running trial is to be stopped, because it can no longer win."""

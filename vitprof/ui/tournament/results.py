@@ -85,7 +85,7 @@ def draw_tournament(tournament_id: int) -> None:
             remarks |= dict.fromkeys(trial.setting.remarks)
     for remark in remarks:
         st.caption(escaped(f"{remark[0].upper()}{remark[1:]}."))
-    _draw_reasons(board)
+    _draw_reasons(board, t.note)
     if board.best is None:
         return
     names = {name: words for name, (words, _) in SECTIONS.items()}
@@ -233,8 +233,10 @@ def _draw_badges(row: leaderboard.LeaderboardRow, recommendation: Recommendation
         st.badge(sure, color="blue", help=about)
 
 
-def _draw_reasons(board: leaderboard.Leaderboard) -> None:
-    """Draws why settings have no figure, or one that is not of all of their runs."""
+def _draw_reasons(board: leaderboard.Leaderboard, note: str) -> None:
+    """Draws why settings have no figure, or one that is not of all of their runs. The tournament's own
+    `note` is above, once for all.
+    """
     names = _names(board)
     for row in board.rows:
         if row.spoiled:
@@ -243,7 +245,7 @@ def _draw_reasons(board: leaderboard.Leaderboard) -> None:
             st.caption(escaped(f"{names[row.key]}: {row.entry.pixels}."))
         if row.entry.losses:
             st.caption(f":material/warning: {escaped(f'{names[row.key]}: {row.entry.losses}.')}")
-    explained = [row for row in board.rows if row.entry.reason]
+    explained = [row for row in board.rows if row.entry.reason and row.entry.reason != note]
     if not explained:
         return
     words = STATUSES | {"done": "not measured in full"}

@@ -5,6 +5,7 @@ starts no command, but shows the line to type.
 """
 
 import contextlib
+import dataclasses
 import math
 import os
 import threading
@@ -14,7 +15,7 @@ import streamlit as st
 
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import own_script, tournament_spec
-from vitprof.errors import JobError, StoreError
+from vitprof.errors import UNREADABLE_SAMPLE, JobError, StoreError
 from vitprof.experiments.tournament import planning, tournament_runner, tournament_view
 from vitprof.formats import count
 from vitprof.jobs.users import may_stop
@@ -199,9 +200,35 @@ def _draw_ended_early(now: tournament_view.TournamentState) -> None:
     if t.spec.script is not None:  # its commands are below
         st.warning(texts.escaped(words))
         return
+    if _draw_skip(now, reason, done):
+        return
     st.warning(texts.escaped(f"{words} Resume to run the rest."))
     about = "Continues where it ended. A run that did not finish is run again."
     _draw_resume(t, about, type="primary")
+
+
+def _draw_skip(now: tournament_view.TournamentState, reason: str, done: str) -> bool:
+    """Draws the question whether images that cannot be read are skipped, where one ended a tournament;
+    returns whether it did.
+    """
+    t = now.tournament
+    if t.spec.base.skip_unreadable:
+        return False
+    runs = [outcome.run_id for entry in now.entries for outcome in entry.outcomes]
+    facts = [resources.store().run(run_id).facts for run_id in runs]
+    if not any(of_run.get(UNREADABLE_SAMPLE) for of_run in facts):
+        return False
+    st.warning(texts.escaped(f"{reason[0].upper()}{reason[1:]}. {done}."))
+    spec = dataclasses.replace(t.spec, base=dataclasses.replace(t.spec.base, skip_unreadable=True))
+    texts.act_button(
+        "Skip such images and start again",
+        "tournament-skip-again",
+        "skip_next",
+        lambda: open_one(start(spec, t.name)),
+        "Starts another tournament of the same settings. It leaves out and counts what cannot be read.",
+        type="primary",
+    )
+    return True
 
 
 def _draw_resume(t: tournaments.StoredTournament, help: str, **more: Any) -> None:
