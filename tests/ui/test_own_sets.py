@@ -8,9 +8,12 @@ from streamlit.testing.v1 import AppTest
 
 from tests.datasets.own.test_readers import folder
 from tests.ui.dashboard import app, click
+from vitprof.config import estimates
+from vitprof.config.strategies import STRATEGIES
 from vitprof.datasets import catalog
 from vitprof.datasets.own import registry
 from vitprof.store import RunStore
+from vitprof.ui.profile.settings import takes
 
 
 @pytest.fixture(autouse=True)
@@ -152,6 +155,19 @@ def test_images_that_cannot_be_read_are_skipped_before_run(
     assert not at.error
     assert not at.button(key="run-button").disabled
     assert at.checkbox(key="set-skip_unreadable").value
+
+
+def test_only_what_is_made_is_said_to_be_made() -> None:
+    linked = registry.OwnSet("pets", "folder:/pets", 540, 60, 3, 224, 60_000_000, "0", made_bytes=0)
+    for own, words in (
+        (linked, []),
+        (replace(linked, made_bytes=30_000_000), ["unpacks pets first (about 28.6 MiB on disk)"]),
+    ):
+        registry.add(own)
+        info = catalog.dataset_info("pets")
+        plan = STRATEGIES["per-sample"]
+        needs = estimates.footprint(plan.combination(info), info)
+        assert takes(needs, info) == words
 
 
 def test_of_a_large_set_more_may_be_unreadable() -> None:

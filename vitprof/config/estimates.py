@@ -36,6 +36,8 @@ class Footprint:
 
     source_bytes: int
     """Disk for the data set's own files, which every strategy needs."""
+    made_bytes: int
+    """Those of them that vitprof makes; of a user's own images it may make links alone."""
     prepared_as: str | None
     """The storage that is made from them first; None if they are read as they are."""
     prepared_bytes: int
@@ -120,6 +122,7 @@ def footprint(
     ram_disk_bytes = read_bytes if parts.location == "ram-disk" else 0
     return Footprint(
         source_bytes=source_bytes(info),
+        made_bytes=info.own_made_bytes if info.own_bytes else source_bytes(info),
         prepared_as=prepared_as(parts.storage, info.kind),
         prepared_bytes=prepared_bytes,
         made=existing,

@@ -33,6 +33,8 @@ class DatasetInfo:
     note: str
     own_bytes: int = 0
     """Bytes of a user's own image files (`vitprof.datasets.own`); 0: vitprof makes or downloads the set."""
+    own_made_bytes: int = 0
+    """Those of them that are unpacked or converted first; to the others it makes links."""
 
     @property
     def directory(self) -> str:
@@ -101,6 +103,7 @@ def _own_info(name: str) -> DatasetInfo:
         any_size=False,
         note=f"Your own images: {path}. They are read where they are, or unpacked once.",
         own_bytes=own.n_bytes,
+        own_made_bytes=own.n_bytes if own.made_bytes is None else own.made_bytes,
     )
 
 

@@ -505,6 +505,7 @@ def test_a_look_can_be_stopped_and_opens_some_of_many(
         look("mine", spec, stop=lambda: True)
     monkeypatch.setattr("vitprof.datasets.own.look.SAMPLED", 7)
     assert look("mine", spec).opened == N, "of a small set all are opened"
+    assert look("mine", spec).own.made_bytes == 0, "links are made to image files alone"
     monkeypatch.setattr("vitprof.datasets.own.look.OPENS_ALL_OF", 7)
     assert (look("mine", spec).opened, look("mine", spec, full=True).opened) == (7, N)
     assert "7 were opened" in "\n".join(look("mine", spec).lines())

@@ -20,7 +20,7 @@ from vitprof import home, names
 from vitprof.datasets import files
 from vitprof.datasets.catalog import DatasetInfo
 from vitprof.datasets.own import bounded, registry, specs
-from vitprof.datasets.own.listing import ListedSample, Listing
+from vitprof.datasets.own.listing import AS_IT_IS, ListedSample, Listing
 from vitprof.datasets.own.readers import open_spec
 from vitprof.datasets.own.registry import OwnSet
 from vitprof.errors import DataError, SampleError, VitprofError, one_line
@@ -29,8 +29,6 @@ from vitprof.forms.image_files import png_of, quiet
 if TYPE_CHECKING:  # the command line imports this module, also where Pillow is not installed
     from PIL import Image
 
-AS_IT_IS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}
-"""Formats that every decoder here decodes -> suffix; others are stored as PNG."""
 REPORT_EVERY = 200
 """Samples between two reports of progress."""
 MAX_CLASS_NAME = 80

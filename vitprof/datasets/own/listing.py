@@ -10,6 +10,8 @@ from vitprof.forms.contract import TEST_SPLITS, Found
 from vitprof.forms.folder import links
 from vitprof.forms.gate import Gate
 
+AS_IT_IS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}
+"""Formats that every decoder here decodes -> suffix; others are stored as PNG."""
 HELD_OUT = 10
 """Where a set has no test split: each tenth sample of a class is one."""
 

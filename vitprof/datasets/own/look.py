@@ -20,7 +20,7 @@ from PIL import Image, UnidentifiedImageError
 
 from vitprof.cores import job_cores
 from vitprof.datasets.own import specs
-from vitprof.datasets.own.listing import ListedSample, Listing
+from vitprof.datasets.own.listing import AS_IT_IS, ListedSample, Listing
 from vitprof.datasets.own.readers import open_spec
 from vitprof.datasets.own.registry import LookReport, OwnSet
 from vitprof.errors import JobStopped, one_line
@@ -98,7 +98,8 @@ def _look(
     lower_quartile = sides[len(sides) // 4]
     image_size = next((side for side in SIDES if lower_quartile >= side), SIDES[-1])
     n_train = sum(sample.train for sample in found.samples)
-    n_bytes = round(sum(one.n_bytes for one in good) / len(good) * len(found.samples))
+    share = len(found.samples) / len(good)
+    n_bytes = round(sum(one.n_bytes for one in good) * share)
     modes = Counter(MODES.get(one.mode, "of 16 bits or more") for one in good)
     own = OwnSet(
         name=name,
@@ -111,6 +112,7 @@ def _look(
         stamp=_stamp(found, specs.parse(text)),
         unreadable=len(seen) - len(good),
         opened=len(seen),
+        made_bytes=round(sum(one.n_bytes for one in good if not _is_linked(found, one)) * share),
     )
     return LookReport(
         own=own,
@@ -150,6 +152,11 @@ class _Opened:
     rotated: bool = False
     wrong: str = ""
     """Why it cannot be read, in one line; "" where it can."""
+
+
+def _is_linked(found: Listing, one: _Opened) -> bool:
+    """Returns whether a sample is read where it is, through a link (`layout`)."""
+    return found.in_place and one.format in AS_IT_IS and one.mode[0] not in "IF"
 
 
 def _opened(found: Listing, sample: ListedSample) -> _Opened:

@@ -52,6 +52,9 @@ class OwnSet:
     """Samples that could not be read when it was looked at."""
     opened: int = 0
     """Samples that were opened then; 0: not known."""
+    made_bytes: int | None = None
+    """Bytes of the images that are unpacked or converted first, about; the others are read where they
+    are. None: not known."""
     removed: bool = False
     """Whether its name is free again; its runs still know it."""
 

@@ -412,8 +412,10 @@ def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
     little.
     """
     parts = []
-    if not (home.data_dir() / info.directory).is_dir():
-        parts.append(f"makes {info.name} first (about {formats.size(needs.source_bytes)} on disk)")
+    missing = not (home.data_dir() / info.directory).is_dir()
+    if missing and needs.made_bytes:  # else it makes links alone
+        does = "unpacks" if info.own_bytes else "makes"
+        parts.append(f"{does} {info.name} first (about {formats.size(needs.made_bytes)} on disk)")
     stored = needs.made
     if needs.prepared_as is not None and stored is None:
         size = formats.size(needs.prepared_bytes)

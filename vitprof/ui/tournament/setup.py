@@ -222,8 +222,9 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
             prepared[needs.prepared_as] = needs.prepared_bytes
         staged = max(staged, needs.staged_bytes)
         ram = max(ram, needs.ram_bytes)
-        if not (home.data_dir() / info.directory).is_dir():
-            source = needs.source_bytes
+        missing = not (home.data_dir() / info.directory).is_dir()
+        if missing and needs.made_bytes:  # else it makes links alone
+            source = needs.made_bytes
             makes = info.name
     return Estimate(
         seconds=seconds,
