@@ -26,6 +26,7 @@ from vitprof import cli
 from vitprof.config.resolve import resolve
 from vitprof.cores import job_cores
 from vitprof.errors import JobError
+from vitprof.experiments.trials import Progress
 from vitprof.selftest import CASES, QUICK, Case, Result, SelftestReport, driver, run_selftest
 from vitprof.selftest.cases import Observed, case_result, compare, expected_ms, observe
 from vitprof.store import RunStore
@@ -198,6 +199,31 @@ def test_the_report_in_one_line_and_as_plain_values() -> None:
     plain = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert plain["results"][1]["error_ms"] is None
     assert [r["ok"] for r in plain["results"]] == [True, False]
+
+
+def test_the_sentence_is_as_bad_as_the_worst_case() -> None:
+    failed = of_case("slow drive", failure="its job did not finish")
+    busy = of_case("partly hidden", cause="collate", cause_ok=False, others_cores=1.5)
+    assert busy.status == "disturbed"
+    n = len((FINE, busy))
+    assert SelftestReport((FINE, busy), 2.0, n).sentence.startswith(
+        "self-test is undecided: 1 of 2"
+    )
+    worst = SelftestReport((FINE, busy, failed), 2.0, 3).sentence
+    assert worst.startswith(
+        "self-test failed: 1 of 3: slow drive (its job did not finish); undecided: partly hidden ("
+    )
+
+
+def test_the_bar_and_the_time_left_are_of_what_is_to_come() -> None:
+    jobs = Progress("read, in the loop, reference run", 3, 15, 0.2, run_id=4)
+    assert math.isnan(
+        driver.overall(dataclasses.replace(jobs, done=0, fraction=0.0), 0.1, 1.0).seconds_left
+    )
+    found = driver.overall(jobs, 0.1, 12.0)
+    assert (found.fraction, found.seconds_left) == (pytest.approx(0.28), pytest.approx(48.0))
+    more = driver.overall(dataclasses.replace(jobs, done=16, fraction=16 / 15), 0.1, 64.0)
+    assert more.fraction < 1, "rounds that were added go on"
 
 
 class FakeSelftest(driver.Selftest):

@@ -29,6 +29,8 @@ from vitprof.selftest.interference import BusyCores, Sleeper
 from vitprof.selftest.report import Result, SelftestReport
 from vitprof.store import RunStore
 
+PREPARING_FRAC = 0.1
+"""Share of the bar for the data sets that have to be made: some seconds, before a minute of jobs."""
 RETRIES = 3
 """The most rounds that are added for a case that is not right."""
 
@@ -96,6 +98,9 @@ class Selftest:
         self._hogs: BusyCores | None = None
         """Other programs of the case that runs; None where it has none."""
         self._retrying = False
+        self._preparing_frac = 0.0
+        """Share of the bar that making the data sets took; 0 where they were there."""
+        self._runs_began_s = 0.0
         self._run_id = 0
         """The run that ended last."""
 
@@ -106,20 +111,26 @@ class Selftest:
             on_disk.prepare(name, n_images, progress=self._report, stop=self._stop)
 
     def _report(self, fraction: float, words: str) -> None:
-        self._progress(Progress(words, 0, 0, fraction))
+        self._preparing_frac = PREPARING_FRAC
+        self._progress(Progress(words, 0, 0, PREPARING_FRAC * fraction))
+
+    def _report_job(self, now: Progress) -> None:
+        took_s = time.monotonic() - self._runs_began_s
+        self._progress(overall(now, self._preparing_frac, took_s))
 
     def run(self, rounds: int, retries: int) -> None:
         """Runs the cases `rounds` times, then up to `retries` times those that are not right.
 
         Raises `JobStopped`.
         """
+        self._runs_began_s = time.monotonic()
         with closing(self._trials(rounds, retries)) as trials:
             jobs = run_trials(
                 self._manager,
                 trials,
                 "",
                 total=n_jobs(self._cases, rounds),
-                progress=self._progress,
+                progress=self._report_job,
                 watch=self._watch,
                 stop=self._stop,
             )
@@ -201,6 +212,21 @@ class Selftest:
             return
         if self._manager.store.run(run_id).stage == "training":
             hogs.begin()
+
+
+def overall(jobs: Progress, before_frac: float, took_s: float) -> Progress:
+    """Returns the progress of the whole self-test from that of its `jobs`, of which the ended ones took
+    `took_s` seconds; `before_frac`: share of the bar that was full when they began.
+
+    Each job takes about as long as those before, so the time left is not known before one has ended.
+    Jobs of cases that are run again come on top of the total.
+    """
+    total = max(jobs.total, jobs.done + 1)
+    fraction = before_frac + (1 - before_frac) * jobs.done / total
+    seconds_left = math.nan
+    if jobs.done:
+        seconds_left = took_s / jobs.done * (total - jobs.done)
+    return replace(jobs, total=total, fraction=fraction, seconds_left=seconds_left)
 
 
 def _waits(case: Case) -> tuple[int, float]:

@@ -210,20 +210,27 @@ class SelftestReport(Generic[R_co]):
         title = "self-test on the GPU" if self.machine else "self-test"
         passed = self._with_status("passed")
         not_run = self._with_status("not run")
-        failed = self._unclear
-        ended = "failed" if self._with_status("failed") else "is undecided"
+        failed = self._with_status("failed")
+        undecided = self._with_status("disturbed")
         stopped = self.stopped or len(self.results) < self.asked
         if stopped and not self.results:
             return f"{title} stopped before the first of {self.asked} cases had ended"
-        failures = "; ".join(f"{result.case} ({result.wrong})" for result in failed)
+        of_undecided = f"undecided: {_cases(undecided)}"
         if stopped:
             n = f"{len(self.results)} of {self.asked}"
             sentence = f"{title} stopped after {n} cases: {len(passed)} passed"
             if failed:
-                sentence += f"; {ended.removeprefix('is ')}: {failures}"
+                sentence += f"; failed: {_cases(failed)}"
+            if undecided:
+                sentence += f"; {of_undecided}"
             return sentence
         if failed:
-            sentence = f"{title} {ended}: {len(failed)} of {self.asked}: {failures}"
+            sentence = f"{title} failed: {len(failed)} of {self.asked}: {_cases(failed)}"
+            if undecided:
+                sentence += f"; {of_undecided}"
+        elif undecided:
+            n = f"{len(undecided)} of {self.asked}"
+            sentence = f"{title} is undecided: {n}: {_cases(undecided)}"
         else:
             sentence = f"{title} passed: {len(passed)} of {self.asked}"
         if not_run:
@@ -272,6 +279,10 @@ class SelftestReport(Generic[R_co]):
         path = ensure_dir(home()) / FILE_NAME
         path.write_text(self.to_json(), encoding="utf-8")
         return path
+
+
+def _cases(results: Sequence[Result | CaseOutcome]) -> str:
+    return "; ".join(f"{result.case} ({result.wrong})" for result in results)
 
 
 def judged(measured: str, wrong: Sequence[str], **figures: Any) -> CaseOutcome:

@@ -31,13 +31,17 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
 }
 """What can be run on a simulated device: the cases, and how often each."""
 ON_GPU = f"On the GPU: {len(gpu.GPU_CASES)} cases, once"
+OUTCOMES = {"passed": "✓ right", "failed": "✗ wrong", "disturbed": "? undecided"}
+"""Status of a case -> its word in the table."""
 Report = SelftestReport[Result] | SelftestReport[CaseOutcome]
 Column = tables.TableColumn
 
 
 def _outcome(result: Result) -> str:
-    """Returns whether a case was right, and of how many rounds where some were added."""
-    words = "✓ right" if result.ok else "✗ wrong"
+    """Returns whether a case was right, as the report's sentence has it, and of how many rounds where
+    some were added.
+    """
+    words = OUTCOMES[result.status]
     return f"{words}, {result.rounds} rounds" if result.retries else words
 
 
@@ -46,7 +50,8 @@ COLUMNS = (
     Column(
         "",
         "Right if cause, size and idle share were all found correctly. A case that is wrong the first time is run "
-        "again, and the median of all its rounds decides.",
+        "again, and the median of all its rounds decides. "
+        "Undecided: other programs took so much CPU that they may be why.",
         _outcome,
         width=140,
     ),
