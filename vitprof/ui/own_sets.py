@@ -226,7 +226,7 @@ def _draw_folders(typed: str) -> None:
     if folder is None:
         return
     names = _folders_in(folder)
-    up, list_of = st.columns([1, 3], vertical_alignment="bottom")
+    up, list_of = st.columns([3, 5], vertical_alignment="bottom")
     above = folder.parent
     up.button(
         "Up",

@@ -19,6 +19,7 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.datasets.catalog import dataset_info
 from vitprof.store import RunStore
 from vitprof.ui import resources
+from vitprof.ui.own_sets import BELOW
 
 PLENTY = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
 
@@ -56,7 +57,8 @@ def made(at: AppTest) -> RunConfig:
 
 def keys(at: AppTest) -> set[str]:
     widgets = [*at.selectbox, *at.number_input, *at.checkbox]
-    return {w.key.removeprefix("set-") for w in widgets}
+    # the folder picker is no setting
+    return {w.key.removeprefix("set-") for w in widgets if w.key != BELOW}
 
 
 def test_each_strategy_shows_its_knobs_and_runs_as_it_stands_in_the_registry() -> None:
@@ -264,8 +266,9 @@ def test_a_widget_that_is_drawn_anew_shows_the_setting() -> None:
     for _ in range(2):
         assert [n.proto.default for n in at.number_input] == [n.value or 0 for n in at.number_input]
         assert [c.proto.default for c in at.checkbox] == [c.value for c in at.checkbox]
-        assert [s.options[s.proto.default] for s in at.selectbox] == [
-            s.format_func(s.value) for s in at.selectbox
+        lists = [s for s in at.selectbox if s.key != BELOW]
+        assert [s.options[s.proto.default] for s in lists] == [
+            s.format_func(s.value) for s in lists
         ]
         assert {"96", "7", "5", "8", "20"} <= {f"{n.proto.default:g}" for n in at.number_input}
         at.run()
@@ -299,3 +302,19 @@ def test_a_wrong_number_is_said_until_it_is_put_right() -> None:
     assert read(at.error[0].value).startswith("Seconds 0")
     at.number_input(key="set-seconds").set_value(5.0).run()
     assert (len(at.error), len(at.warning), at.button(key="run-button").disabled) == (0, 0, False)
+
+
+def test_run_says_how_many_come_first_as_long_as_it_is_so(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The count was read when the page was drawn, and stood there when the runs had long ended."""
+    counts = [1, 0]  # when the page is drawn, and when it is looked at again
+
+    def n_ahead(device: str, shares: bool) -> int:
+        return counts.pop(0) if counts else 0
+
+    monkeypatch.setattr("vitprof.ui.profile.settings._n_ahead", n_ahead)
+    at = form()
+    assert not at.exception
+    assert at.button(key="run-button").label == "Run"
+    assert not counts

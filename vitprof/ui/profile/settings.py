@@ -26,7 +26,7 @@ from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
 from vitprof.datasets import catalog
-from vitprof.errors import ConfigError
+from vitprof.errors import ConfigError, VitprofError
 from vitprof.jobs.scheduling import ahead_of_a_new_run
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.recording.columns import DELAYED_STAGES
@@ -375,11 +375,12 @@ def _draw_run(usable: RunConfig | None) -> bool:
     """Draws Run, which says how many runs come before this one; returns whether it was pressed."""
     words = "Run"
     if usable is not None:
-        jobs_ahead = ahead_of_a_new_run(
-            resources.store(), usable.device, shares=usable.share_machine
-        )
-        if jobs_ahead:
-            words = f"Run after {formats.count(len(jobs_ahead), 'other')}"
+        n_ahead = _n_ahead(usable.device, usable.share_machine)
+        if n_ahead:
+            words = f"Run after {formats.count(n_ahead, 'other')}"
+        # draws nothing: a button that is drawn anew every few seconds loses clicks
+        watch = st.fragment(_rerun_when_changed, run_every=QUEUE_CHECK_S)
+        watch(usable.device, usable.share_machine, n_ahead)
     pressed = st.button(
         words,
         type="primary",
@@ -393,6 +394,21 @@ def _draw_run(usable: RunConfig | None) -> bool:
     if st.session_state.get(OFFERED):
         st.success("These settings were taken over. Press Run.", icon=":material/tune:")
     return pressed
+
+
+QUEUE_CHECK_S = 3.0
+"""Seconds between two checks whether Run still says how many runs come first."""
+
+
+def _n_ahead(device: str, shares: bool) -> int:
+    """Returns how many runs come before a new one on `device`."""
+    return len(ahead_of_a_new_run(resources.store(), device, shares=shares))
+
+
+def _rerun_when_changed(device: str, shares: bool, drawn: int) -> None:
+    with contextlib.suppress(VitprofError):  # the store is away; the page says so
+        if _n_ahead(device, shares) != drawn:
+            st.rerun(scope="app")
 
 
 def _draw_duration(usable: RunConfig, info: catalog.DatasetInfo) -> None:
