@@ -199,6 +199,25 @@ def test_images_that_cannot_be_read_end_it_with_the_question(
     assert tournament(store, other).spec.base.skip_unreadable
 
 
+@pytest.mark.parametrize("status", ["done", "stopped"])
+def test_where_all_that_ran_failed_it_says_so_and_why(
+    store: RunStore, status: TournamentStatus
+) -> None:
+    number = add_tournament(store, {}, failed="memory", status=status)
+    why = "1 of 3 settings failed, and no other has a figure: the disk is full: free some space"
+    at = shown(number)
+    assert why in said(at)
+    assert "No figures yet" not in said(at)
+    assert why in said(app("tournament"))
+
+
+def test_one_that_ended_is_not_too_early(store: RunStore) -> None:
+    add_tournament(store, {"per-sample": 0.02}, failed="memory", status="done")
+    words = said(app("tournament"))
+    assert "Too early: only per-sample, batch 128 has run" in words, "the list says why"
+    assert "too early" not in words
+
+
 def test_one_at_a_time(runner: Mock, store: RunStore) -> None:
     at = app("tournament")
     assert at.button(key="tournament-start").disabled
@@ -225,7 +244,7 @@ def test_the_list_opens_and_deletes(store: RunStore) -> None:
     assert said(at).index(f"{new}: *new* one") < said(at).index(f"{old}: old one")
     assert "recommended: memory, batch 128, 21," in said(at)
     assert "samples/s (simulated)" in said(at)
-    assert "no figures yet" in said(at)
+    assert "1 of 3 settings failed, and no other has a figure" in said(at)
     click(at, f"tournament-ask-{old}")
     assert f"{old}: old one" in said(at)
     at = AppTest.from_function(
@@ -239,7 +258,7 @@ def test_the_list_opens_and_deletes(store: RunStore) -> None:
     at = app("tournament")
     click(at, f"tournament-open-{new}")
     assert address(at)["tournament"] == str(new)
-    assert "No setting gave a figure" in said(at)
+    assert "1 of 3 settings failed, and no other has a figure" in said(at)
     assert not charts(at)
     click(at, "tournament-back")
     assert "tournament" not in at.query_params

@@ -1,4 +1,6 @@
-"""Whether what ended a tournament's first runs would end those of all settings."""
+"""What is common to the failed settings of a tournament: whether the others would fail, too, and what is
+said where all that ran have failed.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +49,22 @@ def why_all_fail(store: RunStore, now: TournamentState, planned: Sequence[Planne
         if len(_values(part, able)) > 1 and len(_values(part, failed)) < 2:
             return ""
     return f"{every}: {first.run.error}"
+
+
+def all_failed_words(now: TournamentState) -> str:
+    """Returns how many settings failed, and why, such as "3 of 4 settings failed, and no other has a
+    figure; the first: ..."; "" where one has a figure, or none failed.
+    """
+    statuses = {outcome.status for entry in now.entries for outcome in entry.outcomes}
+    failed = [entry for entry in now.entries if entry.status == "failed"]
+    if not failed or statuses & {"done", "cut"}:
+        return ""
+    able = [entry for entry in now.entries if entry.status != "refused"]
+    what = f"{len(failed)} of {len(able)} settings failed, and no other has a figure"
+    if len(failed) == len(able):
+        what = "every setting failed"
+    which = "; the first" if len(failed) > 1 else ""
+    return f"{what}{which}: {failed[0].reason}"
 
 
 def _failures(

@@ -10,6 +10,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.recommend import recommend
+from vitprof.experiments.tournament.alike import all_failed_words
 from vitprof.store import RunQuery
 from vitprof.store.tournaments import (
     StoredTournament,
@@ -109,13 +110,16 @@ def _draw_line(t: StoredTournament) -> None:
 @texts.guarded
 def _draw_answer(t: StoredTournament) -> None:
     viewed = state.view(t.id)
-    board = viewed.board(viewed.state())
+    now = viewed.state()
+    board = viewed.board(now)
     best = recommend(board)
     row = None if best is None else board.row(best.key or "")
     if best is None:
-        words = "no figures yet"
+        words = all_failed_words(now) or "no figures yet"
     elif row is None:
         words = "too early" if math.isnan(best.probability) else "undecided"
+        if t.status == "done" and not t.held:  # nothing more comes: it says why
+            words = best.sentences[0].removesuffix(".")
     else:
         standing = "recommended" if t.status == "done" and not t.held else "best so far"
         speed = formats.number(row.samples_per_s, "samples/s")

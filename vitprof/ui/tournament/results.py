@@ -27,6 +27,7 @@ from vitprof.charts.heat_map import article_heat
 from vitprof.config import RunConfig, models, own_script, strategies
 from vitprof.experiments.answers import proof_of
 from vitprof.experiments.tournament import planning
+from vitprof.experiments.tournament.alike import all_failed_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.store import StoredRun
@@ -36,6 +37,7 @@ from vitprof.ui.texts import (
     escaped,
     file_stamp,
     guarded,
+    sentence,
     simulated_badge,
     value_in_words,
 )
@@ -168,7 +170,11 @@ def _draw_answer(
     is.
     """
     done = now.tournament.status == "done" and not now.tournament.held
-    if recommendation is None and done:
+    failed = all_failed_words(now)
+    if recommendation is None and failed and not now.tournament.note:  # else that is above
+        st.markdown(f"**{escaped(sentence(failed))}**")
+        return
+    if recommendation is None and (done or failed):
         st.markdown(
             "**No setting gave a figure.** The reasons are below the table: give runs more time, "
             "or choose others."

@@ -287,6 +287,9 @@ def _text(now: tournament_view.TournamentState) -> str:
         run = resources.store().run(p.run_id)
         waits = _waits(run)
         text += f"; now {key_in_words(p.words)}, round {p.round}: {_stage(run)}"
+    n_failed = sum(entry.status == "failed" for entry in now.entries)
+    if n_failed:
+        text += f"; {count(n_failed, 'setting')} failed"
     if p.round > spec.repeats:
         text += "; this round was added because it is not decided yet"
     elif spec.until_decided:
