@@ -235,6 +235,22 @@ def test_a_lost_update_is_asked_for(page: Any, url: str) -> None:
     demo.until(f"facts.fulls > {fulls} && facts.points === gd.data[0].x.length")
 
 
+def test_says_that_it_is_being_drawn_until_it_is(page: Any, url: str) -> None:
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:  # playwright takes no built-in function
+        held.append(route)
+
+    page.route("**/app/static/plotly-cartesian.min.js*", hold)
+    page.goto(url)
+    note = page.locator(".st-key-demo .vitprof-drawing")
+    expect(note).to_have_text("Drawing the chart...")
+    assert held
+    held[0].continue_()
+    page.wait_for_function(f"() => {{ {NAMES} return Boolean(gd?._fullLayout); }}")
+    expect(note).to_have_count(0)
+
+
 @pytest.mark.parametrize("name", ["plotly-cartesian.min.js", "live_chart.js"])
 def test_says_what_could_not_be_loaded(page: Any, url: str, name: str) -> None:
     page.route(f"**/app/static/{name}*", lambda route: route.abort())

@@ -2,6 +2,7 @@
 // plain arrays. Every refresh changes those arrays; every draw hands Plotly the whole figure (Plotly.react finds what
 // changed). So there is one path for points appended and points rewritten, for resets, themes and sizes.
 
+const DRAWING = "Drawing the chart...";
 const LEGEND_CLICK_MS = 350; // Plotly waits 300 ms for a second click before it acts on the first
 const VIEW_DEBOUNCE_MS = 150;
 const [RESYNC_PAUSE_MS, PARK_MS] = [1000, 2000]; // the first: a page that doesn't answer must not be asked in a loop
@@ -82,6 +83,10 @@ class LiveChart {
     this.gd.addEventListener("wheel", (event) => this.turn(event), { ...options, passive: true });
     window.addEventListener("keydown", (event) => this.press(event), options);
     drawn.add(this);
+    // Plotly has 1.5 MB: after a deep link its place was empty for two seconds.
+    this.note = Object.assign(document.createElement("div"), { className: "vitprof-drawing", textContent: DRAWING });
+    this.note.style.cssText = "position: absolute; inset: 0; display: grid; place-content: center";
+    this.gd.append(this.note);
     loadPlotly(plotlyUrl).then(
       () => this.schedule(),
       () => (this.gd.textContent = `This chart cannot be drawn: ${plotlyUrl} could not be loaded.`),
@@ -243,6 +248,7 @@ class LiveChart {
     if (!this.held) return; // destroyed meanwhile
     this.nextDraw = performance.now() + (performance.now() - began) / DRAW_SHARE;
     // Plotly sends these for what the user does, and not for Plotly.react, so a draw can't come back as a zoom.
+    this.note.remove();
     if (!this.draws++) {
       this.gd.on("plotly_relayout", (change) => this.relayout(change));
       this.gd.on("plotly_click", ({ points }) => this.pick(points[0]));
