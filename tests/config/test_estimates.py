@@ -199,3 +199,10 @@ def test_no_strategys_defaults_take_long_to_the_first_step(dataset: str) -> None
     assert long == ({"staged"} if dataset == "photos" else set())  # 1 GB at 30 MB/s: that is said
     copied = said(strategy="staged", dataset=dataset, seconds=20)
     assert copied.startswith("At least 57 s: the copy of 1,050 MB at 30 MB/s;") == bool(long)
+
+
+def test_a_run_with_a_least_number_of_steps_may_take_longer_than_its_seconds() -> None:
+    info = dataset_info("digits")
+    config = resolve(RunConfig(seconds=20, least_steps=30, evaluate=False))
+    found = estimates.duration(config, info, made=True)
+    assert duration_sentence(found) == "At least 22 s: it goes on to 30 steady steps."

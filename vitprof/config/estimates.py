@@ -201,7 +201,10 @@ def duration(
         evaluates = config.evaluate and not config.loader_only and not config.simulated
         if evaluates:
             reasons.append("the evaluation comes on top")
-        return Duration(seconds, evaluates, first_s, "; ".join(reasons))
+        if config.least_steps:
+            reasons.append(f"it goes on to {config.least_steps:,} steady steps")
+        is_least = evaluates or config.least_steps > 0
+        return Duration(seconds, is_least, first_s, "; ".join(reasons))
     device_s = 0.0
     if config.simulated and not config.loader_only:
         span_s = accelerators.accelerator(config.device).span_s(config.batch_size)
