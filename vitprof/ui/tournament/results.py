@@ -174,7 +174,10 @@ def _draw_answer(
     if recommendation is None and failed and not now.tournament.note:  # else that is above
         st.markdown(f"**{escaped(sentence(failed))}**")
         return
-    if recommendation is None and (done or failed):
+    if recommendation is None and failed:
+        st.markdown("**No setting gave a figure.** The reasons are above, and below the table.")
+        return
+    if recommendation is None and done:
         st.markdown(
             "**No setting gave a figure.** The reasons are below the table: give runs more time, "
             "or choose others."
