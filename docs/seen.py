@@ -25,7 +25,7 @@ LEFT_OUT = re.compile(r"[┌│├└┏┃┡━]|W\d{4} ")
 WIDTH = 128
 
 SEEN = {
-    "starved.md": ["vitprof runs 4"],
+    "starved.md": ["vitprof runs 5"],
     "slow-loader.md": ["vitprof watch --steps 100 -- python train.py"],
     "ci.md": ["vitprof check 1 --max-idle 10% --min-samples-per-s 100"],
     "my-data.md": ["vitprof datasets add pets folder:images", "vitprof data -- python train.py"],
