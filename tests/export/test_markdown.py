@@ -6,6 +6,7 @@ import pytest
 
 from tests.analysis.verdict.test_answer import PROVEN, STARVED, WORKERS
 from tests.export.test_tables import EXAMPLE
+from vitprof.analysis.verdict.advice_rules import END_OTHERS
 from vitprof.analysis.verdict.answer import Proof, answer_of
 from vitprof.config.own_script import own_config
 from vitprof.export.markdown import answer_markdown, next_command
@@ -65,6 +66,11 @@ def test_what_to_type_proves_the_fix_or_writes_a_proven_one(
 ) -> None:
     verdict = dataclasses.replace(STARVED, advice=(WORKERS,))
     assert next_command(watched(), answer_of(verdict, proofs)).endswith(command)
+
+
+def test_a_cause_that_others_make_unclear_is_watched_again() -> None:
+    verdict = dataclasses.replace(STARVED, cause="unclear", advice=(END_OTHERS,))
+    assert next_command(watched(), answer_of(verdict)).endswith("watch -- python train.py")
 
 
 def test_a_job_of_vitprofs_own_is_proven_by_a_button() -> None:

@@ -4,8 +4,10 @@ next.
 
 from vitprof import __version__
 from vitprof.analysis.verdict import answer as answers
+from vitprof.analysis.verdict.advice_rules import END_OTHERS
 from vitprof.analysis.verdict.answer import Answer
 from vitprof.config import own_script
+from vitprof.program import from_anywhere
 from vitprof.store import StoredRun
 
 NOT_CONCLUSIVE = "see the reason above, and run again"
@@ -47,10 +49,13 @@ def next_command(run: StoredRun, answer: Answer) -> str:
 
 def _to_prove(run: StoredRun, answer: Answer) -> str:
     """Returns the tournament that proves the fix for a watched script, or compares numbers of
-    workers where the fix is no argument of its DataLoader."""
+    workers where the fix is no argument of its DataLoader; where other programs make the cause
+    unclear, the command that watches it again."""
     command = str(run.facts.get("command") or "")
     if not command or answer.fix is None:
         return ""
+    if answer.fix.words == END_OTHERS.words:
+        return f"{from_anywhere()} watch -- {command}"
     if answer.fix.place is not None:
         line = own_script.to_prove(answer.advice[answer.fix.place].arguments, command)
         if line:

@@ -80,7 +80,6 @@ KINDS: dict[str, type] = (
 )
 """Column -> the type of its values; a column of steps that only another version knows holds
 floats."""
-"""What the summary's column `idle_frac` is."""
 ARROW = {int: "int64", float: "float64", bool: "bool"}
 """Type -> Arrow's name for it; text for all others."""
 ROW_GROUP = 131_072

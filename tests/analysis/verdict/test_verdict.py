@@ -607,6 +607,7 @@ def beside_others(
     stages: Mapping[str, tuple[float, ...]],
     *,
     others_cores: float = 0.8,
+    waits_pct: float = 120.0,
     looked_batches: int | None = None,
     **facts: Any,
 ) -> Verdict:
@@ -625,11 +626,20 @@ def beside_others(
     seen = {
         "cpu_pct": 100.0,
         "job_cpu_pct": 200.0 - 100 * others_cores,
-        "job_cpu_wait_pct": 120.0,
+        "job_cpu_wait_pct": waits_pct,
         "workers_cpu_wait_pct": 0.0,
     }
     config = dataclasses.replace(own_config("train.py"), workers=0)
     return judge(config, steps, (), telemetry(steps, **seen), known | facts)
+
+
+def test_few_waits_of_a_whole_batch_make_no_cause_unclear() -> None:
+    """Of a run that was not looked at stage by stage: 2% of a batch cannot be more than 2% of all of its stages."""
+    ms = {"read": 15.0, "transform": 16.0, "collate": 3.0, "decode": 5.0}
+    few = beside_others(ms, {}, others_cores=0.2, waits_pct=2.0)
+    assert (few.cause, few.cores_taken) == ("transform", None)
+    many = beside_others(ms, {}, others_cores=0.2, waits_pct=40.0)
+    assert many.cause == "unclear"
 
 
 def test_a_stage_that_other_programs_make_the_largest_is_not_the_cause() -> None:

@@ -225,7 +225,18 @@ class Evidence:
         """Returns whether another stage than the largest one may take longest without other programs."""
         if not self.saw_other_programs or not self.stage_bounds:
             return False
+        if self._waits_are_little:
+            return False
         return not core_waits.surely_longest(self.stage_bounds)
+
+    @property
+    def _waits_are_little(self) -> bool:
+        """Returns whether the waits for a core in a whole batch, of which any stage may have had any part, are
+        too few to matter. Where stages were looked at, their own waits are known."""
+        if any(self._use_of(name) is not None for name in self.stage_bounds):
+            return False
+        whole_ms = math.fsum(each.took for each in self.stage_bounds.values())
+        return making_waited_ms(self.trace) < core_waits.LITTLE_FRAC * whole_ms
 
     @functools.cached_property
     def saturated(self) -> bool:

@@ -38,7 +38,7 @@ CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
     "cpu_contention": "other programs",
     "unclear": "not clear, other programs ran",
     "other-programs": "other programs",
-    "launches": "launches",
+    "launches": "launching kernels",
 }
 """A verdict's cause, or the signature with that meaning -> its name in a table or a list."""
 
