@@ -108,7 +108,7 @@ def test_what_is_read_first_is_short() -> None:
 
 
 def test_a_guide_begins_with_a_command_and_ends_with_what_one_sees() -> None:
-    assert len(GUIDE) == 6
+    assert len(GUIDE) == 7
     for page in GUIDE:
         text = page.read_text(encoding="utf-8")
         assert re.match(r"# .+\n\n    vitprof", text), page.name

@@ -105,6 +105,7 @@ NEEDS_MORE = {
     "--no-browser": f"the dashboard needs Streamlit, which is not installed: {DASHBOARD}",
     "metrics --textfile x.prom": "metrics need prometheus-client, which is not installed: "
     "python -m pip install 'vitprof[metrics]'",
+    "mcp": "the package mcp is not installed: python -m pip install 'vitprof[mcp]'",
     "tournament --strategies all": "--strategies all: none of them can run here: the package torch is "
     "missing: pip install torch",
 }
@@ -185,6 +186,25 @@ def uses_patch(made: Environment) -> None:
     assert ran(made, "patch", "1").endswith("+loader = DataLoader(samples, num_workers=4)\n")
 
 
+def uses_mcp(made: Environment) -> None:
+    """A client over real pipes is in tests/mcp_server; it is not needed in this environment."""
+    listed = made.python(
+        "import anyio; from pathlib import Path\n"
+        "from vitprof.mcp_server.access import Access\n"
+        "from vitprof.mcp_server.server import VitprofServer\n"
+        "server = VitprofServer(Access(Path.cwd()), {})\n"
+        "print(*(tool.name for tool in anyio.run(server.list_tools)))\n"
+        "answer = anyio.run(server.call_tool, 'runs', {})\n"
+        "print(answer.structured_content['total'])\n"
+    )
+    assert listed.returncode == 0, listed.stderr
+    names, total = listed.stdout.splitlines()
+    assert {"runs", "watch", "prove"} <= set(names.split())
+    assert total == "0"
+    ended = made.run("mcp", "--read-only")
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+
+
 USES = {
     "dashboard": (uses_dashboard, True),
     "images": (uses_images, True),
@@ -196,6 +216,7 @@ USES = {
     "postgres": (uses_postgres, False),
     "metrics": (uses_metrics, False),
     "patch": (uses_patch, False),
+    "mcp": (uses_mcp, False),
 }
 """Extra -> what it is for, and whether that needs the packages of a plain installation too."""
 

@@ -60,8 +60,10 @@ MAY_IMPORT = {
     "export": f"{BASE} telemetry datasets config recording analysis store charts jobs forms",
     "demo": f"{BASE} telemetry datasets config recording analysis store charts jobs export",
     "ui": f"{BASE} telemetry demo datasets config recording analysis store charts jobs experiments selftest export",
+    "mcp_server": f"{BASE} telemetry forms events datasets config recording analysis store charts jobs experiments "
+    "export",
     "cli": f"{BASE} telemetry forms events demo datasets config recording analysis store charts jobs experiments "
-    "selftest export",
+    "selftest export mcp_server",
     "notebook": f"{BASE} telemetry config recording analysis store charts jobs experiments selftest export",
     "app": "errors config store ui",
     "__main__": "descriptors unwatched cli",

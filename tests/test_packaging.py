@@ -33,7 +33,18 @@ def test_a_plain_installation_has_what_core_and_dashboard_list(project: dict[str
     engines = {"ray", "slurm", "postgres"}
     assert (
         set(extras)
-        == {"core", "dashboard", "images", "dali", "spdl", "litdata", "metrics", "patch", "all"}
+        == {
+            "core",
+            "dashboard",
+            "images",
+            "dali",
+            "spdl",
+            "litdata",
+            "metrics",
+            "patch",
+            "mcp",
+            "all",
+        }
         | engines
     )
     assert sorted(project["dependencies"]) == sorted(extras["core"] + extras["dashboard"])

@@ -21,6 +21,8 @@ OF_EXTRAS = {
     "psycopg": "postgres",
     "prometheus_client": "metrics",
     "libcst": "patch",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
 }
 """Module -> the extra that installs it; all others come with a plain installation."""
 IN_REQUIREMENTS = ("core", "dashboard", "images")

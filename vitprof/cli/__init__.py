@@ -31,6 +31,7 @@ from vitprof.cli import (
     watch,
 )
 from vitprof.cli.common import terminal
+from vitprof.cli.mcp import serve_tools
 from vitprof.cli.metrics import give_metrics
 from vitprof.cli.retention import prune
 from vitprof.cli.tournament import spelling
@@ -61,6 +62,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
         "restore": runs.restore,
         "prune": prune,
         "metrics": give_metrics,
+        "mcp": serve_tools,
     },
     SET_UP: {
         "doctor": doctor.doctor,
