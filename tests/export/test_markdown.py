@@ -59,6 +59,7 @@ OF_SCRIPT = dataclasses.replace(PROVEN, words="workers 2", place=0, patch_comman
         ([], "tournament --vary workers=2 -- python train.py"),
         ([OF_SCRIPT], "vitprof patch 4"),
         ([dataclasses.replace(OF_SCRIPT, patch_command="")], ""),
+        ([dataclasses.replace(OF_SCRIPT, others_cores=0.8)], "-- python train.py"),
     ],
 )
 def test_what_to_type_proves_the_fix_or_writes_a_proven_one(

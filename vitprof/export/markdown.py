@@ -40,7 +40,7 @@ def next_command(run: StoredRun, answer: Answer) -> str:
     """Returns the command to type next: what proves the fix, or writes one that is proven; "" where
     there is none."""
     is_own = own_script.is_own_script(run.config)
-    if answer.proof is not None:
+    if answer.proof is not None and answer.proof.quiet:
         return answer.proof.patch_command
     if answer.fix is None or not is_own:
         return ""
