@@ -383,7 +383,7 @@ class Facts(TypedDict, total=False):
     Which keys there are depends on device and loader, and how far the run got.
     """
 
-    own_set: dict[str, str | int | bool] | None
+    own_set: dict[str, str | int | bool | None] | None
     """What was known of the user's own data set (`datasets add`), so that another machine can read
     the run."""
     storage_bytes: float | None
