@@ -59,7 +59,7 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
             "**Undecided:** memory, batch 128: 0.848x (0.",
         ),
         ((0.02, 0.001), "running", "**So far 4.22x** ("),
-        ((0.02, 0.001), "done", "**4.22x as fast** ("),
+        ((0.02, 0.001), "done", "**4.22x faster** ("),
         ((0.02, 0.02), "done", "**No gain:** memory, batch 128 is as fast, within 5%: 1.00x"),
         ((0.02, 0.04), "done", "**No gain:** memory, batch 128 is slower: 0.55"),
         ((0.02,), "stopped", "**Not proven:** too few runs."),

@@ -207,7 +207,7 @@ def _decided(against: str, name: str, times: str, spread: str, sure: str, others
     """Returns the sentence on a proof that has ended."""
     if against == "faster":
         proven = f"{others}: not proven for a quiet machine" if others else "proven"
-        return f"**{times} as fast**{spread}, {proven}: {name}, {sure}."
+        return f"**{times} faster**{spread}, {proven}: {name}, {sure}."
     if against in GAINLESS:
         words = f"**No gain:** {name} {GAINLESS[against]}: {times}{spread}, {sure}."
     else:
