@@ -136,8 +136,14 @@ BESIDE_FRAC = 0.1
 """Room beyond the longest bars, as a share of the axis."""
 
 
+SMALLEST = 0.001
+"""Change in ms, or us a sample, below which it is 0 for a reader: clocks are not as fine."""
+
+
 def change_in_words(change: Interval, unit: str) -> str:
     """Returns a change with its sign and half of its 95% interval: "-20.9 ms (± 0.3)"."""
+    if abs(change.value) < SMALLEST:
+        return f"0 {unit}"
     words = formats.number(abs(change.value), unit)
     shown = words.partition(" ")[0]
     if not float(shown.replace(",", "")):

@@ -61,9 +61,9 @@ def _begun(words: str) -> str:
 
 def _facts(answer: Answer, starved_of: str) -> str:
     """Returns the first three answers as HTML."""
-    below = answers.interval_in_words(answer)
+    below = f"for {answer.waits_for}; {answers.interval_in_words(answer)}"
     if starved_of:
-        below = f"{starved_of}; {below}"
+        below = f"{starved_of}, {below}"
     idle = _cell("Starved?", _starved(answer), below)
     return f'<div class="vitprof-answer">{idle}{_bar_cell(answer)}{_gain_cell(answer)}</div>'
 

@@ -477,7 +477,13 @@ DECODED = {"made_s": 4.0, "cpu_s": 4.0, "opened": 1600.0, "batches": 100}
             READ | {"waiting_frac": 0.1},
             "less work in the dataset for each sample",
         ),
-        (0, {"making": DECODED}, READ | {"waiting_frac": 0.0}, "a faster decoder, smaller files"),
+        (0, {"making": DECODED}, READ | {"waiting_frac": 0.0}, "less work in the dataset"),
+        (
+            0,
+            {"making": DECODED, "transforms": {"Crop": {"s_per_sample": 0.001, "calls": 9}}},
+            READ | {"waiting_frac": 0.0},
+            "a faster decoder, smaller files",
+        ),
         (
             0,
             {"making": DECODED},

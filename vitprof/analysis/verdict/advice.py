@@ -289,7 +289,6 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
     if cause == "hand_over":
         yield _lighter_batches(s)
         return
-    making = s.facts.get("making")
     most = heaviest(transform_times(s.facts))
     watched = s.facts.get("watched") or {}
     if cause == "read" and s.waits:
@@ -302,8 +301,9 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
         yield Advice({}, words, f"{waiting} of the time of making a batch is a wait, not CPU work.")
         return
     saved_ms = s.exposed_ms.get(cause, math.nan)
-    if cause == "read" and making and making["opened"] >= making["batches"]:
-        cause = "files"
+    if cause == "read":
+        saved_ms = math.nan  # what of it a change would save is not known
+        cause = _work_of_dataset(s)
     words, work = LIGHTER.get(cause, ("", ""))
     if cause == "collate" and (watched.get("iterable") or watched.get("by_batch")):
         words = COLLATE
@@ -321,10 +321,19 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
         yield Advice({}, words, _goes_into(s, cause, work), most_times=_times(s, saved_ms))
 
 
+def _work_of_dataset(s: advice_rules.Situation) -> str:
+    """Returns what takes longest in a dataset, a key of `LIGHTER`. Where it opens files and no Compose was seen, it
+    may transform the samples itself: a faster decoder was advised for a blur in `__getitem__`."""
+    making = s.facts.get("making")
+    if not making or making["opened"] < making["batches"]:
+        return "read"
+    return "files" if transform_times(s.facts) else "files and more"
+
+
 def _goes_into(s: advice_rules.Situation, cause: str, work: str) -> str:
     """Returns how much of the training time a stage of loading costs: "42% of the training time goes
     into transforms."."""
-    stage = "read" if cause == "files" else cause
+    stage = "read" if cause.startswith("files") else cause
     frac = s.exposed_ms.get(stage, math.nan) / s.step_ms
     how_much = "Training time" if math.isnan(frac) else f"{percent(frac)} of the training time"
     return f"{how_much} goes into {work}."
@@ -372,6 +381,11 @@ LIGHTER = {
     "files": (
         "a faster decoder, smaller files, or samples kept decoded in one memory-mapped file",
         "the dataset: reading and decoding",
+    ),
+    "files and more": (
+        "less work in the dataset for each sample: smaller images, lighter transforms, a faster decoder, or samples "
+        "kept ready in one memory-mapped file",
+        "the dataset: reading, decoding, and what else it does with a sample",
     ),
     "transform": (
         "transforms on the device, or those that are not random done once beforehand",

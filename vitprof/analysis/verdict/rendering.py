@@ -390,7 +390,7 @@ def other_programs(verdict: Verdict) -> str:
     if verdict.cause == "unclear":
         return ""
     if others.slow_training_too:
-        return "That holds while other programs run: they slow loading and training alike."
+        return "That was measured while other programs ran: alone it may be another one."
     without = number(1 / (1 - others.idle_frac_without))
     return f"Without the other programs free data may gain only {without}x: they make data look slower."
 

@@ -61,7 +61,7 @@ MEMORY_TILES = (
 )
 """What the memory tile shows, the first of these that could be read: label, column, and whose
 memory it is."""
-STEP_HELP = "Time of a step, waits included: the median of the steady steps; the mean while the run goes on."
+STEP_HELP = "Mean time of a step while training, waits included."
 HIDDEN_RATIO = 1.1
 """Data wait, over what of it left the device idle, from which the rest is named."""
 FACTS = ("copied", "throttled")
@@ -268,11 +268,13 @@ def headline(run: store.StoredRun, totals: summary.StepSums) -> str:
         speed = formats.number(totals.samples_per_s, "samples/s")
         return f"The loader alone delivers **{speed}**, over {totals.steps:,} steps.{few}"
     wait = formats.percent(totals.share(totals.data_wait_s))
-    if totals.data_wait_s > HIDDEN_RATIO * totals.exposed_wait_s:
-        hidden = "; where the device still had work, that cost nothing"
-    else:
-        hidden = ""
-    return f"The training loop waited for data {wait} of the time{hidden}.{few}"
+    if not totals.data_wait_s > HIDDEN_RATIO * totals.exposed_wait_s:
+        return f"The training loop waited for data {wait} of the time.{few}"
+    idle = formats.percent(totals.share(totals.exposed_wait_s))
+    return (
+        f"The training loop waited for data {wait} of the time; the device was idle for {idle}, "
+        f"because it had queued work for the rest.{few}"
+    )
 
 
 def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
@@ -291,6 +293,10 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
         utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:
             about = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
+            if simulated:
+                about = (
+                    "Share of the time in which the simulated GPU computed, as NVML would count it."
+                )
             below = simulated
             if active:
                 about += f" SM activity: {escaped(active.words)}. That is the {MEANING}."
@@ -313,10 +319,13 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
 
 
 def _step_s(run: store.StoredRun, totals: summary.StepSums) -> float:
-    """Returns the seconds of a step: the median of a run that has ended, else the mean so far."""
-    if run.summary is not None:
-        return run.summary.step_ms_median / 1e3
-    return totals.step_s / totals.steps
+    """Returns the mean seconds of a step, waits included; of a run that has ended and whose samples
+    were not counted, the median."""
+    if run.summary is None:
+        return totals.step_s / totals.steps
+    if math.isfinite(run.summary.samples_per_s) and run.config.batch_size:
+        return run.config.batch_size / run.summary.samples_per_s
+    return run.summary.step_ms_median / 1e3
 
 
 def _memory_tile(run: store.StoredRun, telemetry: arrays.Series) -> Tile:

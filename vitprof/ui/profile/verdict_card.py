@@ -76,9 +76,11 @@ def _draw_fix_buttons(run: store.StoredRun, verdict: Verdict, answer: Answer) ->
         return
     if own_script.is_own_script(run.config):
         line = next_command(run, answer)
-        label = "Prove it"
-        if answer.proof is not None:
+        label = "Try workers"
+        if answer.proof is not None and answer.proof.quiet:
             label = "As a patch"
+        elif fix.place is not None and answer.advice[fix.place].arguments:
+            label = "Prove it"
         if line:
             with st.popover(label, icon=":material/balance:", help=TYPE_HELP):
                 st.markdown("Type this in the folder of your script:")

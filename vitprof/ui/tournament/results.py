@@ -207,6 +207,16 @@ def _draw_answer(
         draw_ways_on(now, row, board, best=True)
 
 
+NO_FIX = {
+    "faster": "",
+    "equal": "none: the baseline is as fast",
+    "unneeded": "none: the baseline is as fast, as far as can be seen",
+    "slower": "none: the baseline is faster",
+    "undecided": "not proven: undecided against the baseline",
+}
+"""How the recommended setting compares with the baseline -> what is said where that is no fix."""
+
+
 def _draw_card(
     now: TournamentState, board: leaderboard.Leaderboard, row: leaderboard.LeaderboardRow
 ) -> None:
@@ -222,9 +232,9 @@ def _draw_card(
     found = proof_of(row, board, now.tournament.id)
     same_batch = base is not None and base.entry.batch_size == row.entry.batch_size
     answer = answers.answer_of_tournament(verdict, found, same_batch=same_batch)
-    no_fix = "none: the baseline is as fast"
-    if row.key != board.baseline and found is None:
-        no_fix = "not decided"
+    no_fix = NO_FIX["equal"]
+    if row.key != board.baseline:
+        no_fix = NO_FIX["undecided" if found is None else found.relation]
     answer_card.draw_answer(answer, no_fix=no_fix, starved_of="the baseline")
 
 
