@@ -70,7 +70,7 @@ def test_what_it_writes_is_shown_before_it_is_repeated(
     status, out, err = call("tournament", "--resume", "1", "--yes")
     assert (status, Path("model.pt").read_text()) == (0, "of trial 4")
     text = " ".join(out.split())
-    assert "│ 1 │ 2 workers, prefetch 4 │" in text
+    assert "* 2 workers, prefetch 4 " in text
     assert "recommended; changes the losses: from step 0" in text
     assert "\n    DataLoader(..., num_workers=2, prefetch_factor=4)\n" in out
     assert "preparation" not in out

@@ -113,7 +113,8 @@ def test_each_transform_of_the_train_loader_is_told(in_the_loop: Told) -> None:
     found = transforms(in_the_loop)
     assert list(found) == ["Transform", "Compose"], "a Compose within is one entry"
     making = in_the_loop.facts()["making"]
-    assert making["batches"] == len(range(7, N_STEPS, 4)), "one of four, without the warm-up"
+    # one of four, each in another place of its block: the check's batches are some of them
+    assert making["batches"] in (2, 3)
     assert 0 < making["cpu_s"] <= 1.1 * making["made_s"]
     n = (N_STEPS - 5) * scripts.BATCH
     assert [one["calls"] for one in found.values()] == [n, n]
