@@ -11,7 +11,7 @@ import io
 import json
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +24,7 @@ from torchvision import transforms
 
 BATCH = 8
 SIDE = 128
-SPENT: Counter[str] = Counter()
+SPENT: defaultdict[str, float] = defaultdict(float)
 """Seconds by stage or transform, in this process."""
 
 

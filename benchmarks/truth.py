@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.utilisation import idle_bins
-from vitprof.charts.style import GPU_UTIL, IDLE, LEGEND, MARGIN, REFERENCE, axis
+from vitprof.charts.style import DATA_WAIT, GPU_UTIL, LEGEND, MARGIN, REFERENCE, axis
 from vitprof.config import RunConfig
 from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import RunSummary
@@ -75,7 +75,7 @@ def idle_over_time(
     lines: list[tuple[str, tuple[Floats, Floats] | None, dict[str, Any]]] = [
         ("true, by arithmetic", true, {"color": REFERENCE, "width": 7}),
         (sampled_name, sampled, {"color": GPU_UTIL, "width": 1.5, "shape": "vh"}),
-        ("reported by vitprof", reported, {"color": IDLE, "width": 2, "shape": "vh"}),
+        ("reported by vitprof", reported, {"color": DATA_WAIT, "width": 2, "shape": "vh"}),
     ]
     figure = go.Figure(
         [
