@@ -31,7 +31,8 @@ ENDED = """(strategy) => document.querySelector('h1')?.innerText.startsWith(stra
     && !document.querySelector('[data-stale=true]')
     && [...document.querySelectorAll('p')].some((text) => /^Done in /.test(text.innerText))
     && !document.querySelector('.st-key-live') && document.querySelector('.st-key-run-again button')
-    && document.querySelectorAll('.vitprof-answer').length === 1"""
+    && [...document.querySelectorAll('[data-testid=stMetric]')]
+        .filter((tile) => tile.innerText.startsWith('Samples/s')).length === 1"""
 """The page shows a run of this strategy that has ended, and nothing more of a run before or of the live page.
 
 While the page is drawn its title may be the new run's and the rest still of the one before, not yet marked as stale."""
@@ -106,7 +107,10 @@ def test_run_two_strategies_compare_and_download(
     # a page that is drawn anew: while a run ends, its heading may stand over figures of the one before
     for row in rows.values():
         page.goto(f"{dashboard}?run={row['run_id']}&tab=Timeline")
-        expect_idle_share(page, float(row["idle_frac"]))
+        if row["waits_for"]:  # on a busy machine there may be no verdict, and no share of one
+            expect_idle_share(page, float(row["idle_frac"]))
+        else:
+            page.locator(".st-key-verdict").wait_for()
 
 
 def test_the_gap_chart_is_painted_as_the_idle_share_says(
