@@ -82,16 +82,16 @@ def own_run(store: RunStore, command: str, directory: str) -> StoredRun:
 @pytest.mark.parametrize(
     ("command", "directory", "same"),
     [
-        ("python train.py", "/work/mine", True),
-        ("python train.py", "/work/other", False),
-        ("python train.py --epochs 3", "/work/mine", False),
+        ("python train.py", "/scripts/mine", True),
+        ("python train.py", "/scripts/other", False),
+        ("python train.py --epochs 3", "/scripts/mine", False),
         ("python train.py", "", False),
     ],
 )
 def test_a_tournament_is_of_a_script_by_its_command_and_directory(
     store: RunStore, command: str, directory: str, same: bool
 ) -> None:
-    script = own_script.OwnScript(SCRIPT, "/work/mine", (("workers", (0, 2)),))
+    script = own_script.OwnScript(SCRIPT, "/scripts/mine", (("workers", (0, 2)),))
     run = own_run(store, command, directory)
     assert answers.is_of_script(run, script) is same
 

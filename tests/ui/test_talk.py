@@ -5,10 +5,10 @@ from unittest.mock import patch
 
 from tests.ui.dashboard import add_run, app, charts
 from vitprof.analysis.verdict.advice import apply
+from vitprof.experiments import answers
 from vitprof.experiments.tournament import planning
 from vitprof.store import RunStore, role_of
 from vitprof.store.tournaments import set_status
-from vitprof.ui import talk
 from vitprof.ui.profile.runs import BEFORE
 from vitprof.ui.talk import COMPARED
 
@@ -53,7 +53,7 @@ def test_a_run_with_the_fix_that_was_proven(store: RunStore) -> None:
     first, *_ = add_proof(store, run_id, 0.0001)
     at = app(run=str(run_id), tab="Export")
     assert titles(at) == {f"talk-{run_id}-{first}": f"{ALONE}; with memory 2.0%: 2.0x faster"}
-    with patch.object(talk, "least_others", return_value=1.4):
+    with patch.object(answers, "least_others", return_value=1.4):
         disturbed = app(run=str(run_id), tab="Export")
     assert titles(disturbed) == {f"talk-{run_id}-{first}": f"{ALONE}; with memory 2.0%"}
     at.segmented_control(key="talk").set_value("alone").run()

@@ -154,8 +154,8 @@ def _share(lane: Lane, activity: int) -> float:
     whole = float((lane.strip.shares[activity] * length_s).sum() / max(length_s.sum(), 1e-9))
     if lane.stretch is None:
         return whole
-    of_it = lane.stretch.kind == activity
-    shown_s = float((lane.stretch.end_s - lane.stretch.start_s)[of_it].sum())
+    is_activity = lane.stretch.kind == activity
+    shown_s = float((lane.stretch.end_s - lane.stretch.start_s)[is_activity].sum())
     return max(whole, shown_s / lane.stretch.length_s)
 
 
@@ -211,9 +211,9 @@ def boxes_of(
     """
     if stretch is None:
         return np.empty(0), np.empty(0)
-    of_it = stretch.kind == activity
-    start_s = stretch.start_s[of_it]
-    end_s = stretch.end_s[of_it]
+    is_activity = stretch.kind == activity
+    start_s = stretch.start_s[is_activity]
+    end_s = stretch.end_s[is_activity]
     none = np.full(len(start_s), np.nan)
     x = np.stack([start_s, end_s, end_s, start_s, none], axis=1).ravel()
     top, bottom = y

@@ -127,7 +127,9 @@ def _show(store: RunStore, run: StoredRun, as_json: bool) -> None:
 
 
 def _show_table(rows: list[RunRow]) -> None:
-    header = ["run", "name", "status", "verdict", "samples/s", "idle", "tags", "made"]
+    header = ["run", "name", "status", "verdict", "samples/s", "idle"]
+    if terminal.is_wide():
+        header += ["tags", "made"]
     # whose a run is, where they are not all of one user on one machine
     several_owners = len({(row.owner_user, row.owner_host) for row in rows}) > 1
     if several_owners:
@@ -143,11 +145,18 @@ def _show_table(rows: list[RunRow]) -> None:
         if row.samples_per_s is not None or row.idle_frac is not None:
             speed = formats.number(row.samples_per_s)
             idle = formats.percent(row.idle_frac)
-        tags = ", ".join(row.tags)
-        cell = [str(row.id), name, row.status, row.verdict_kind, speed, idle, tags, row.created_utc]
-        if several_owners:
-            cell.append(f"{row.owner_user}@{row.owner_host}")
-        cells.append(cell)
+        of_row = {
+            "run": str(row.id),
+            "name": name,
+            "status": row.status,
+            "verdict": row.verdict_kind,
+            "samples/s": speed,
+            "idle": idle,
+            "tags": ", ".join(row.tags),
+            "made": row.created_utc,
+            "by": f"{row.owner_user}@{row.owner_host}",
+        }
+        cells.append([of_row[column] for column in header])
     terminal.show_table(header, cells)
 
 

@@ -177,6 +177,7 @@ def proof_of(
         return None
     return Proof(
         words=setting_in_words(row.entry),
+        key=row.key,
         place=place,
         relation=relation_of(row, board),
         times=row.speed_up,

@@ -5,15 +5,14 @@ from collections.abc import Sequence
 import streamlit as st
 
 from vitprof import errors
-from vitprof.analysis import thresholds
 from vitprof.analysis.compare import comparison, guard
 from vitprof.analysis.compare.comparison import RunComparison
-from vitprof.analysis.tournament.recommend import least_others
+from vitprof.analysis.verdict.answer import best_proof
 from vitprof.charts.talk import NARROW
 from vitprof.export import talk
 from vitprof.store import StoredRun
 from vitprof.ui import findings, live_chart, resources, texts, widgets
-from vitprof.ui.profile import proof, runs
+from vitprof.ui.profile import runs
 from vitprof.ui.tournament import state
 
 HELP = (
@@ -90,31 +89,22 @@ Pair = tuple[tuple[StoredRun, StoredRun], RunComparison]
 
 
 def _proven(run: StoredRun) -> Pair | None:
-    """Returns the run and one of the advised job, where that was proven to be faster: the best of
-    such proofs. Where other programs ran meanwhile, the two have no ratio.
+    """Returns the run and one of the fix that the answer card names as proven. Where other programs
+    ran meanwhile, the two have no ratio: it may be another one on a quiet machine.
     """
-    best: Pair | None = None
-    for one in proof.begun(run):
-        if one.held:
-            continue
-        view = state.view(one.id)
-        now = view.state()
-        board = view.board(now)
-        row = board.row(now.planned[proof.ADVISED].key)
-        if row is None or row.against_baseline != "faster":
-            continue
-        others = [least_others(row) >= thresholds.OTHERS_CORES for row in board.rows]
-        # With other programs running the ratio may be another one than on a quiet machine.
-        relation: comparison.Relation = "not comparable" if any(others) else "faster"
-        gain = RunComparison(row.speed_up, row.speed_up_low, row.speed_up_high, relation)
-        if best is not None and best[1].speed_up >= gain.speed_up:
-            continue
-        for outcome in row.entry.outcomes:
-            then = _ended(outcome.run_id)
-            if then is not None:
-                best = ((run, then), gain)
-                break
-    return best
+    shown = findings.proofs_of(run, findings.verdict_of(run), state.view)
+    proof = best_proof(shown)
+    if proof is None:
+        return None
+    relation: comparison.Relation = "faster" if proof.quiet else "not comparable"
+    gain = RunComparison(proof.times, proof.low, proof.high, relation)
+    view = state.view(proof.tournament_id)
+    row = view.board(view.state()).row(proof.key)
+    for outcome in row.entry.outcomes if row is not None else ():
+        then = _ended(outcome.run_id)
+        if then is not None:
+            return (run, then), gain
+    return None
 
 
 def _compared(run: StoredRun) -> Pair | None:

@@ -41,6 +41,7 @@ STARVED = Verdict(
 )
 PROVEN = Proof(
     words="memory, batch 128",
+    key="memory/b128/w-/as-is",
     place=0,
     relation="faster",
     times=3.1,

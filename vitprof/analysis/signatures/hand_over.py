@@ -59,7 +59,7 @@ def pickling_in_workers(trace: Trace) -> Signature | None:
 
     A worker pickles a batch in a thread of its own while it makes the next one. That thread holds Python's lock
     for most of its CPU time, and needs a core: where cores are free, at most its CPU time is what the next batch
-    takes longer. (Where they are not, the thread also waits for one while it holds the lock: beside a load of 6 on
+    takes longer. (Where they are not, the thread also waits for one while it holds the lock: at a load of 6 on
     two cores, 9 ms of CPU made a batch 18 ms longer.) So the most that a step can gain is that time, divided by the
     workers, and no more than the loop waits for batches that are not made yet. It is named from the share of a step
     on from which a wait is moderate.

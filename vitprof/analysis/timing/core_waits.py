@@ -42,14 +42,22 @@ def bounds_of(took: float, queued: float, threads_queued: float) -> Bounds:
     return Bounds(took, max(0.0, at_most - threads_queued), at_most)
 
 
-def surely_longest(times: Mapping[str, Bounds]) -> str:
+def lost_together(times: Mapping[str, Bounds], at_most: float = math.inf) -> float:
+    """Returns how much of all times may be waits for a core.
+
+    `at_most`: what was waited in all of them, where it is not known in which: each may then have had any part of it.
+    """
+    return min(at_most, math.fsum(each.took - each.at_least for each in times.values()))
+
+
+def surely_longest(times: Mapping[str, Bounds], lost_at_most: float = math.inf) -> str:
     """Returns the name of the longest time; "" where another one may be the longest without waits for a core, and
-    where there is none."""
+    where there is none. `lost_at_most` is as in `lost_together`."""
     longest = max(times, key=lambda name: times[name].took, default="")
     whole = math.fsum(each.took for each in times.values())
     if not whole > 0:
         return ""
-    lost = math.fsum(each.took - each.at_least for each in times.values())
+    lost = lost_together(times, lost_at_most)
     others = [each.at_most for name, each in times.items() if name != longest]
     if lost < LITTLE_FRAC * whole:
         return longest

@@ -46,6 +46,8 @@ class Proof:
 
     words: str
     """The fix: "memory", "num_workers=2"."""
+    key: str
+    """The key of its trial in the tournament."""
     place: int | None
     """Its place among the verdict's advice, from 0; None where it is none of it."""
     relation: Relation
@@ -119,7 +121,7 @@ class Answer:
     parts: tuple[Part, ...]
     """The training time: what the device waits for, the largest first, then the rest, then compute."""
     ceiling: Ceiling | None
-    """What there is to gain at most; None where that is little, or cannot be told."""
+    """What there is to gain at most; None where that is little, or not known."""
     most_frac: float
     """Where the loader is not what the device waits for: what a faster one would gain at most, as a
     share of the speed; else NaN."""
@@ -329,7 +331,7 @@ def _between(verdict: Verdict, host_frac: float) -> float:
 def _waits(verdict: Verdict) -> list[Part]:
     """Returns what the device waited for, the longest first.
 
-    Where other programs took the cores of the loader, its stages are not told apart: which of them
+    Where other programs took the cores of the loader, its stages are added up: which of them
     takes long without these programs is not known.
     """
     idle_frac = _known(verdict.idle_frac)

@@ -172,8 +172,8 @@ class Evidence:
         lost_frac = math.nan
         if self.stage_bounds:
             whole_ms = math.fsum(each.took for each in self.stage_bounds.values())
-            at_least_ms = math.fsum(each.at_least for each in self.stage_bounds.values())
-            lost_frac = 1 - at_least_ms / whole_ms
+            lost_ms = core_waits.lost_together(self.stage_bounds, self._waited_at_most_ms)
+            lost_frac = lost_ms / whole_ms
         return replace(cores_taken(self.trace), waited_frac=lost_frac)
 
     @property
@@ -225,18 +225,15 @@ class Evidence:
         """Returns whether another stage than the largest one may take longest without other programs."""
         if not self.saw_other_programs or not self.stage_bounds:
             return False
-        if self._waits_are_little:
-            return False
-        return not core_waits.surely_longest(self.stage_bounds)
+        return not core_waits.surely_longest(self.stage_bounds, self._waited_at_most_ms)
 
     @property
-    def _waits_are_little(self) -> bool:
-        """Returns whether the waits for a core in a whole batch, of which any stage may have had any part, are
-        too few to matter. Where stages were looked at, their own waits are known."""
-        if any(self._use_of(name) is not None for name in self.stage_bounds):
-            return False
-        whole_ms = math.fsum(each.took for each in self.stage_bounds.values())
-        return making_waited_ms(self.trace) < core_waits.LITTLE_FRAC * whole_ms
+    def _waited_at_most_ms(self) -> float:
+        """Returns what threads waited for a core in a whole batch, where no stage of it was looked at by itself;
+        infinite where one was, or where it is not counted."""
+        looked_at = any(self._use_of(name) is not None for name in self.stage_bounds)
+        waited_ms = making_waited_ms(self.trace)
+        return math.inf if looked_at or not math.isfinite(waited_ms) else waited_ms
 
     @functools.cached_property
     def saturated(self) -> bool:

@@ -292,13 +292,13 @@ def cores_taken(verdict: Verdict) -> str:
     taken = verdict.cores_taken
     if taken is None or not math.isfinite(taken.cores):
         return ""
-    told = f"Other programs used {taken.cores:.1f} of {taken.of_cores:.0f} cores"
+    used = f"Other programs used {taken.cores:.1f} of {taken.of_cores:.0f} cores"
     if taken.programs:
-        told += f": {programs_in_words(taken.programs)}"
+        used += f": {programs_in_words(taken.programs)}"
     if verdict.cause != "unclear":
-        return f"{told}."
+        return f"{used}."
     waited = f"Loading had no core for up to {percent(taken.waited_frac)} of that"
-    return f"{told}. {waited}. What takes longest without them is not known."
+    return f"{used}. {waited}. What takes longest without them is not known."
 
 
 def _mostly_between_starts(verdict: Verdict) -> bool:
