@@ -3,8 +3,8 @@ all figures alike.
 
 Steps are not independent: a prefetch queue runs full and empty, caches warm up, other programs come
 and go. Neighbours are then alike, and n steps say as little as a few independent ones would. A
-bootstrap of 20 blocks, which was here before, did not know that: of 100 of its "95%" intervals 43
-to 93 held the truth (docs/self-test.md has the table).
+bootstrap of 20 blocks does not know that: of 100 of its "95%" intervals 43 to 93 held the truth
+(docs/self-test.md has what these hold).
 
 The error of sum(part) / sum(whole) is that of the sum of its linearised residuals, part - ratio *
 whole (the delta method; Cochran, Sampling Techniques, section 2.11). What the variance of that sum
