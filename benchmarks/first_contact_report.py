@@ -204,7 +204,7 @@ def page(folder: Path) -> str:
     """Returns the page of a folder."""
     probe = read(folder, "probe.json")
     sections = {
-        "Clocks, marks and launches": [
+        "Clocks, marks and launching kernels": [
             *doctor_rows(read(folder, "doctor.json")),
             *probe_rows(probe),
         ],
@@ -224,6 +224,7 @@ def page(folder: Path) -> str:
             re.MULTILINE,
         )
         driver = "".join(f", {name.lower()} {value.strip()}" for name, value in lines)
+    shown = {title: [row for row in rows if row.verdict != "-"] for title, rows in sections.items()}
     text = [
         "# Results on a GPU",
         "",
@@ -231,9 +232,9 @@ def page(folder: Path) -> str:
         " Repeat it on yours: `bash benchmarks/first_contact.sh OUT`.",
         "",
         f"{device_name(folder) or 'Unknown GPU'}{driver}. Made by `benchmarks/first_contact.sh`: {count['ok']} rows as"
-        f" expected, {count['OFF']} off, {count[MISSING]} not measured.",
+        f" expected, {count['OFF']} off, {count[MISSING]} not measured. Rows without an expectation are left out.",
     ]
-    for title, section in sections.items():
+    for title, section in shown.items():
         text += ["", f"## {title}", ""]
         text += [*WATCHED, ""] if title == "Watched scripts" else []
         text += ["| row | measured | expected | verdict |", "|---|---|---|---|"]
