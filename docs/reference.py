@@ -20,24 +20,28 @@ END = "<!-- made: end -->"
 
 
 def commands() -> str:
-    """Returns a table of all commands, in the groups of `vitprof --help`: a link to the options of each, and the
+    """Returns a list of all commands, in the groups of `vitprof --help`: a link to the options of each, and the
     first sentence of its help."""
     by_group: dict[str, list[str]] = {}
     for name, command in _all_commands():
-        anchor = f"vitprof-{name}".replace(" ", "-")
-        row = f"| [`{name}`](#{anchor}) | {_cell(_first_sentence(command.help))} |"
-        by_group.setdefault(_group(name), []).append(row)
-    lines = ["| command | what it does |", "|---|---|"]
-    for group, rows in by_group.items():
+        line = f"* [`{name}`](#{_anchor(name)}): {_text(_first_sentence(command.help))}"
+        by_group.setdefault(_group(name), []).append(line)
+    lines = []
+    for group, listed in by_group.items():
         if group:
-            lines.append(f"| **{group}** | |")
-        lines += rows
-    return "\n".join(lines)
+            lines += [f"**{group}**", ""]
+        lines += [*listed, ""]
+    return "\n".join(lines).rstrip()
 
 
 def options() -> str:
-    """Returns a section for each command: its help, and tables of its arguments and options."""
-    sections = [_section(name, command) for name, command in _all_commands()]
+    """Returns a section for each command: its help, and lists of its arguments and options.
+
+    An option is described once. A later command that has the very same one, with the same help and
+    default, only names it: without that, half of the page is `run` again.
+    """
+    described: dict[str, str] = {}
+    sections = [_section(name, command, described) for name, command in _all_commands()]
     return "\n\n".join(sections)
 
 
@@ -94,22 +98,44 @@ def _group(name: str) -> str:
     return panel if isinstance(panel, str) else ""
 
 
-def _section(name: str, command: Any) -> str:
+def _section(name: str, command: Any, described: dict[str, str]) -> str:
+    """Returns the section of a command.
+
+    Args:
+        name: the command, as it is typed.
+        command: the command, as click has it.
+        described: line of an option -> the command that describes it. New lines of this command are added.
+    """
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     others = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
     usage = " ".join(
         ["vitprof", name, *(["[OPTIONS]"] if others else []), *map(_metavar, arguments)]
     )
-    lines = [f"### vitprof {name}", "", " ".join(command.help.split()), "", f"    {usage}"]
-    lines += ["", "| argument or option | what it is | default |", "|---|---|---|"]
-    lines += [f"| `{_metavar(one)}` | {_cell(one.help or '')} | |" for one in arguments]
+    lines = [f"### vitprof {name}", "", _text(command.help)]
+    if arguments:
+        lines += ["", f"    {usage}"]
+    items = [f"* `{_metavar(one)}`: {_text(one.help or '')}" for one in arguments]
+    elsewhere: dict[str, list[str]] = {}
     panel = None
     for one in others:
+        item = f"* {_option(one)}{_default(one)}: {_text(one.help or '')}"
+        first = described.setdefault(item, name)
+        if first != name:
+            elsewhere.setdefault(first, []).append(f"`{one.opts[0]}`")
+            continue
         if one.rich_help_panel and one.rich_help_panel != panel:
-            lines.append(f"| **{one.rich_help_panel}** | | |")
+            items += ["", f"**{one.rich_help_panel}**", ""]
         panel = one.rich_help_panel
-        lines.append(f"| {_option(one)} | {_cell(one.help or '')} | {_default(one)} |")
-    return "\n".join(lines)
+        items.append(item)
+    lines += ["", *items] if items else []
+    for first, names in elsewhere.items():
+        lines += ["", f"As in [`{first}`](#{_anchor(first)}): {', '.join(names)}."]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
+
+
+def _anchor(name: str) -> str:
+    """Returns where the page has the section of a command."""
+    return f"vitprof-{name}".replace(" ", "-")
 
 
 def _metavar(parameter: Any) -> str:
@@ -126,23 +152,27 @@ def _option(option: Any) -> str:
 def _value(option: Any) -> str:
     """Returns what stands for the option's value."""
     if option.metavar:
-        return _cell(option.metavar)
+        return _text(option.metavar)
     return "FILE" if "file" in (option.help or "").split() else "TEXT"
 
 
 def _default(option: Any) -> str:
-    """Returns the default, empty where there is none or where it is known only when the command runs."""
+    """Returns the default in brackets, empty where there is none or where it is known only when the command runs."""
     if option.is_flag or callable(option.default) or option.default in (None, "", (), []):
         return ""
-    return f"`{_cell(str(option.default))}`"
+    return f" (default `{_text(str(option.default))}`)"
 
 
 def _first_sentence(text: str) -> str:
     return re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
 
 
+def _text(text: str) -> str:
+    return " ".join(text.split())
+
+
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return _text(text).replace("|", "\\|")
 
 
 def main() -> int:

@@ -96,11 +96,12 @@ def convert(
 ) -> None:
     """Find out whether your data are worth converting, and convert them. The script itself is not changed.
 
-    --plan stores some samples of its Dataset in each form and runs it on each, by turns; --to FORM --out FOLDER stores
-    all of them, and writes a script that reads them. Samples are stored before the first random transform.
+    --plan stores some samples of its Dataset in each form and runs the script on each, alternately. --to FORM --out
+    FOLDER stores all of them, and writes a script that reads them. Samples are stored before the first random
+    transform.
 
-    For that the script runs as ever up to its first step: what it writes until then stays. Runs of --plan say what
-    becomes of what they write.
+    To store samples, the script runs up to its first step. What it writes until then stays. Runs of --plan say what
+    becomes of the files that they write.
     """
     if plan == bool(to):
         raise ConfigError(

@@ -19,7 +19,7 @@ def data(
 ) -> None:
     """Say what the Dataset of your own script is. The script ends after its first step of training.
 
-    It runs as ever until then: what it writes, such as logs, caches and downloads, stays.
+    What it writes until then, such as logs, caches and downloads, stays.
     """
     from vitprof.experiments.script_data.first_step import begin_words, dataset_of
 

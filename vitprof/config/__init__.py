@@ -85,12 +85,10 @@ class RunConfig:
     compile: bool = described(False, "compile the model with torch.compile (slow first step)")
     compile_mode: str | None = described(
         None,
-        "mode of torch.compile: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its "
+        "mode of torch.compile: reduce-overhead (CUDA graphs: fewer kernels to launch) or max-autotune; its "
         "default if not given",
     )
-    fused_optimizer: bool = described(
-        False, "run Adam as one kernel for all parameters: fewer launches"
-    )
+    fused_optimizer: bool = described(False, "run Adam as one kernel for all parameters")
     image_size: int | None = described(
         None, "side of the model's input in pixels; images are resized on the device"
     )

@@ -102,8 +102,10 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
             f"; one of {', '.join(models.MODELS)}, torchvision:NAME, timm:NAME, or file.py:FUNCTION"
         )
     elif name in KNOWN_NAMES and not help_text:
-        # only shown: RunConfig checks the value and has the message for it
-        text += f"; one of {', '.join(KNOWN_NAMES[name])}"
+        known = KNOWN_NAMES[name]
+        if not all(each in text for each in known):
+            # only shown: RunConfig checks the value and has the message for it
+            text += f"; one of {', '.join(known)}"
     annotation = kind | None if optional else kind
     return parameter(name, annotation, field.default, text, panel, **settings)
 

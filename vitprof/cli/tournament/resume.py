@@ -53,7 +53,7 @@ def resume(
 ) -> None:
     """Continue a tournament, also after a restart of the machine. One that is done is shown again.
 
-    It keeps its settings. A run that did not finish is run again. Short: tournament --resume ID.
+    It keeps its settings. A run that did not finish is run again.
     """
     terminal.check_output(csv, "csv")
     options.check_format(as_json=as_json, markdown=markdown)

@@ -52,8 +52,8 @@ def script(
 ) -> None:
     """Run your own script, unchanged, with other arguments for its train DataLoader.
 
-    Such as --vary workers=0,2,4 --steps 100 -- python train.py. The first trial is the script as it is, with which
-    the others are compared. Ctrl-C pauses; `tournament resume ID` continues. Short: tournament --vary ... -- COMMAND.
+    For example --vary workers=0,2,4 --steps 100 -- python train.py. The first trial runs the script with its own
+    arguments; the others are compared with it. Ctrl-C pauses; `tournament resume ID` continues.
     """
     terminal.check_output(csv, "csv")
     options.check_format(as_json=as_json, markdown=markdown)
