@@ -7,6 +7,7 @@ from typing import Any
 from vitprof.cli.schema import PRINTED
 from vitprof.config import descriptions
 from vitprof.export.tables import ANSWER_DOCS, STEPS_HEADER, SUMMARY_HEADER
+from vitprof.export.tournament import TOURNAMENT_HEADER, TrialFigures
 from vitprof.export.trace import COUNTERS
 from vitprof.recording import codec
 from vitprof.recording.columns import RunSummary, StepRecord, TelemetrySample
@@ -25,6 +26,12 @@ RUN_WORDS = {
     "certainly starved, disturbed, partly watched, not measurable here, inconclusive; empty without steps",
 }
 """Columns that are no figures -> their meaning."""
+TOURNAMENT_WORDS = {
+    "tournament_id": "number of the tournament in the store",
+    "tournament": "its name",
+    "dataset": "data set",
+    "device": "device, as requested",
+}
 WORDS = {
     "string": "text",
     "integer": "whole number",
@@ -41,7 +48,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def columns() -> str:
-    """Returns tables of the columns of runs, steps and telemetry, with telemetry's names in traces."""
+    """Returns tables of the columns of runs, steps, tournaments and telemetry, with telemetry's names in traces."""
     settings = {name: text for name, text in descriptions().items() if name != "name"}
     of_run = RUN_WORDS | settings | _words(RunSummary) | ANSWER_DOCS
     lines = ["## Columns of a run", "", "| column | meaning |", "|---|---|"]
@@ -49,6 +56,12 @@ def columns() -> str:
     lines += ["", "## Columns of a step", "", "| column | meaning |", "|---|---|"]
     of_step = RUN_WORDS | _words(StepRecord)
     lines += [f"| `{name}` | {_cell(of_step[name])} |" for name in STEPS_HEADER]
+    lines += ["", "## Columns of a setting", "", "| column | meaning |", "|---|---|"]
+    fields = codec.schema(TrialFigures, "trial")["properties"]
+    of_setting = (
+        RUN_WORDS | TOURNAMENT_WORDS | {name: fields[name]["description"] for name in fields}
+    )
+    lines += [f"| `{name}` | {_cell(of_setting[name])} |" for name in TOURNAMENT_HEADER]
     lines += ["", "## Columns of telemetry", "", "| column | meaning | counter of a trace |"]
     lines += ["|---|---|---|"]
     lines += [
