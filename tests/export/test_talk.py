@@ -34,7 +34,7 @@ def test_the_title_is_the_verdict() -> None:
     back = title_of([FED, STARVED], "with per-sample", gain(0.3, "slower"))
     assert back == "The GPU waits for data 0.3% of the time; with per-sample 70%: 3.3x slower"
     assert title_of([LAUNCHED], "now", None) == (
-        "The simulated GPU waits for kernel launches 60% of the time"
+        "The simulated GPU waits for Python to launch kernels 60% of the time"
     )
 
 

@@ -402,7 +402,7 @@ def test_a_store_that_is_damaged_loses_no_run(
     with pytest.raises(StoreOverwrittenError) as caught:
         store.runs()
     line = str(caught.value)
-    assert line.endswith("put a backup in its place, without runs.sqlite-wal beside it")
+    assert line.endswith("put a backup in its place, without runs.sqlite-wal next to it")
     assert "\n" not in line
     (path,) = spools(store)
     assert "(its file is damaged: " in recording.recorder.leave()
@@ -475,7 +475,7 @@ def test_what_was_written_of_a_long_run_is_kept_in_a_file(
         written.add(list(chunks_of("steps", {"step": np.array([2000.0 + at])})), {})
     assert (written.lost["steps"] > 0, written.why_lost) == (
         True,
-        "0 MB of a run are kept beside the store",
+        "0 MB of a run are kept next to the store",
     )
 
 

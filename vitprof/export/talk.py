@@ -116,7 +116,7 @@ def _meanings(verdicts: Sequence[Verdict]) -> dict[str, str]:
         found["data"] = "waits for data and copies"
     if any(verdict.kind == "launch-bound" for verdict in verdicts):
         # Where in a step they are is not known.
-        found["compute"] = "computes, or waits for kernel launches"
+        found["compute"] = "computes, or waits for Python to launch kernels"
     return found
 
 
@@ -131,7 +131,7 @@ def title_of(verdicts: Sequence[Verdict], change: str, gain: RunComparison | Non
         return f"{rendering.render(now).headline}: how long the device waits is not certain"
     waits = WAITS.get(now.device or "gpu", f"The {now.device_name} device waits")
     if now.kind == "launch-bound":
-        return f"{waits} for kernel launches {formats.percent(now.paced_frac)} of the time"
+        return f"{waits} for Python to launch kernels {formats.percent(now.paced_frac)} of the time"
     title = f"{waits} for data {formats.percent(now.idle_frac)} of the time"
     if not others:
         return title

@@ -89,7 +89,7 @@ def _reason(command: Sequence[str], signs: set[str]) -> str:
             return f"Python did not load vitprof's hook with this option; type: vitprof watch -- {typed}"
         return (
             "Python did not load vitprof's hook: it was started with -I, -E or -S, without PYTHONPATH, in a container "
-            "or on another host; leave PYTHONPATH as it is, or write in it: `for batch in vitprof.watch(loader):`"
+            "or on another host; leave PYTHONPATH unchanged, or write in it: `for batch in vitprof.watch(loader):`"
         )
     for expected, reason in WITHOUT_SIGN.items():
         if not signs & set(expected.split()):

@@ -68,7 +68,7 @@ class WrittenRun:
             for merged in merge(chunks):
                 at = self._file.seek(0, 2)
                 if at + len(merged.data) > MOST_BYTES:
-                    raise OSError(f"{MOST_BYTES >> 20} MB of a run are kept beside the store")
+                    raise OSError(f"{MOST_BYTES >> 20} MB of a run are kept next to the store")
                 self._file.write(merged.data)
                 self._places.append(_Place(kind, at, len(merged.data)))
                 n_rows -= merged.rows

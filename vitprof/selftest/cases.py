@@ -174,7 +174,7 @@ CASES: tuple[Case, ...] = (
     # The device waits 3 ms for launches inside each step. Marks around the step alone count that as compute.
     Case(
         name="launch-bound",
-        what="launches of 4 ms for 1 ms of kernels, from memory",
+        what="1 ms of kernels, launched in 4 ms, from memory",
         base=LAUNCHES,
         changes={"device": "simulated:1,0,launch=4"},
         launch_ms=4.0,

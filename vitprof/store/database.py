@@ -241,7 +241,7 @@ def reading_url(url: sa.URL, path: Path) -> sa.URL:
     if has_changes and not shm.is_file():
         raise StoreError(
             f"{path} can only be read here, and its last changes are in {wal.name}, which cannot be read without "
-            "writing beside it: copy both to a directory that can be written to, and set VITPROF_DB to that copy"
+            "writing next to it: copy both to a directory that can be written to, and set VITPROF_DB to that copy"
         )
     how = {"mode": "ro"} if has_changes else {"immutable": "1"}
     name = f"file:{urllib.parse.quote(str(path.absolute()))}"
@@ -558,7 +558,7 @@ class Database:
                 todo = "end all programs that use it, and put a backup in its place"
                 wal = f"{self._opened.path.name}-wal"
                 raise StoreOverwrittenError(
-                    f"the run store {self.url} is damaged ({why}): {todo}, without {wal} beside it",
+                    f"the run store {self.url} is damaged ({why}): {todo}, without {wal} next to it",
                     f"its file is damaged: {why}",
                 ) from error
             raise StoreError(f"the run store {self.url} failed: {why}") from error

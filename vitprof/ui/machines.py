@@ -85,7 +85,7 @@ def in_units(each: int, unit: str) -> tuple[tables.TableColumn, ...]:
             bar=True,
         ),
         tables.TableColumn(
-            "Idle (%)", "Of the time of which it is known.", lambda cost: 100 * cost.idle_frac
+            "Idle (%)", "Of the time for which it is known.", lambda cost: 100 * cost.idle_frac
         ),
         tables.TableColumn(
             f"Trained {time}", "Time that devices trained.", lambda cost: each * cost.device_hours

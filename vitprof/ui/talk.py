@@ -17,7 +17,7 @@ from vitprof.ui.tournament import state
 
 HELP = (
     "What the device did: a stretch of steady training, typical of the run, and beneath it the "
-    "whole run. Two runs have the same axes. Saved as it is shown, PNG with two pixels for each."
+    "whole run. Two runs have the same axes. Saved as shown, PNG with two pixels for each."
 )
 CHOICE_HELP = "Both on the same axes, or one."
 KEPT = 8

@@ -634,7 +634,7 @@ def test_workers_that_copy_what_they_share() -> None:
     steps = trace(noise(100, seed=5))
     s = found(steps, own_memory(2.0), FORKED, workers=4, **IN_WORKERS)["worker-memory"]
     assert s.sentence.startswith("Each of the 4 workers' private memory grows by 480 MiB an hour (")
-    assert "80.0 MiB so far. All that a worker has stays as it is: it copies" in s.sentence
+    assert "80.0 MiB so far. The total memory of a worker does not grow: it copies" in s.sentence
     assert "(copy-on-write, pytorch issue 13246)" in s.sentence
     assert s.sentence.endswith("more can be copied by each, and there is room for that.")
     assert s.evidence["full_in_s"] == pytest.approx(8192 / 4 / (2 / 15), rel=0.01)

@@ -59,4 +59,4 @@ def test_in_words() -> None:
     )
     assert SAME.sentence == UNKNOWN.sentence == ""
     by_itself = LossEffect("differs by itself", 3)
-    assert by_itself.sentence == "the script's losses differ from run to run, from step 3, as it is"
+    assert by_itself.sentence == "the unchanged script's losses differ from run to run, from step 3"

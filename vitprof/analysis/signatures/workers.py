@@ -91,11 +91,11 @@ def _why(trace: Trace, memory: WorkerMemory) -> str:
     """Returns where the growth comes from, as far as that is known."""
     if _is_copied(trace, memory):
         return (
-            " All that a worker has stays as it is: it copies what it shares with the main process as it reads "
+            " The total memory of a worker does not grow: it copies what it shares with the main process as it reads "
             "that (copy-on-write, pytorch issue 13246), such as a list of Python objects; arrays are not copied."
         )
     if not memory.is_copied:
-        return " All that a worker has grows, too: it keeps some of what it makes."
+        return " The total memory of a worker grows, too: it keeps some of what it makes."
     return ""
 
 

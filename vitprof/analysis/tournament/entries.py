@@ -216,7 +216,7 @@ class LossEffect:
         sentences = {
             "changes": f"changes the losses: from step {self.step}{more}",
             "not yet": f"other losses from step {self.step}; one more round tells whether the setting changes them",
-            "differs by itself": f"the script's losses differ from run to run, from step {self.step}, as it is",
+            "differs by itself": f"the unchanged script's losses differ from run to run, from step {self.step}",
         }
         return sentences.get(self.effect, "")
 

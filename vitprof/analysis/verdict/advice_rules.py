@@ -141,13 +141,13 @@ LAUNCH_LESS = (
     Advice(
         {},
         "a larger batch",
-        "Python and launches cost the same for each step, however large it is.",
+        "Python and launching kernels cost the same for each step, however large it is.",
     ),
     Advice({}, 'torch.compile(model, mode="reduce-overhead"), or CUDA graphs', GRAPHS),
     Advice(
         {},
         "an optimizer with fused=True, and fewer small operations",
-        "Each of them is a launch of its own.",
+        "Each of them is launched separately.",
     ),
 )
 """Advice where Python launches slower than the device works."""

@@ -109,7 +109,7 @@ def read_source(name: str, data: bytes) -> Source:
         line = str(error).strip().partition("\n")[0]
         raise NoPatch(f"no patch: LibCST cannot read {name}: {line}") from error
     if not is_whole:
-        raise NoPatch(f"no patch: LibCST does not give {name} back as it is")
+        raise NoPatch(f"no patch: LibCST does not give {name} back unchanged")
     wrapper = metadata.MetadataWrapper(module)
     finder = _Finder(wrapper.module)
     wrapper.visit(finder)

@@ -25,7 +25,7 @@ BLOCK_STEPS, BLOCK_S = 10, 0.2
 """The least number of steps that count in a block, and their least time (s)."""
 MOST_BLOCKS = 200
 CHANGED = "the script changes its batches in place, so they cannot be given again"
-TOO_LARGE = "a batch is too large to be kept beside the script's own memory"
+TOO_LARGE = "a batch is too large to keep it in memory as well"
 
 
 @dataclass(frozen=True, slots=True)
