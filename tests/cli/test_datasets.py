@@ -21,10 +21,13 @@ def test_a_set_is_added_trained_on_listed_and_removed(
         0,
         "mine: 23 samples for training, 1 for testing, 3 classes",
     )
-    budget = ("--batch-size", "4", "--steps", "6", "--no-evaluate", "--isolation", "thread")
+    budget = ("--steps", "6", "--no-evaluate", "--isolation", "thread")
     for given, named in (("mine", "mine"), (spec, "mine")):
-        assert call("run", "--dataset", given, "--strategy", "threads", *budget)[0] == 0
-        assert mine.runs()[0].config.dataset == named
+        ran = call("run", "--dataset", given, "--strategy", "threads", *budget)
+        assert ran[0] == 0
+        assert "batch 8, as none was named" in ran[2]
+        config = mine.runs()[0].config
+        assert (config.dataset, config.batch_size) == (named, 8)
     assert "mine: folder:" in call("datasets", "list")[1]
     assert told("datasets", call("datasets", "list", "--json")[1])["datasets"][0]["n_train"] == 23
     assert told("look", call("datasets", "add", "mine", spec, "--json")[1])["look"]["opened"] == 24

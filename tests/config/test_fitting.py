@@ -36,6 +36,6 @@ def test_vitprofs_own_sets_keep_the_defaults() -> None:
 
 def test_it_is_said_in_a_line() -> None:
     info = replace(OWN, n_train=540, n_test=60)
-    assert fit(info, on_cpu=False).words(info) == (
-        "600 images of 224 x 224: model ViT ti/16, batch 16"
-    )
+    found = fit(info, on_cpu=False)
+    assert found.words(info) == "600 images of 224 x 224: model ViT ti/16, batch 16"
+    assert found.words(info, ["batch_size"]) == "600 images of 224 x 224: batch 16"

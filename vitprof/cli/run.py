@@ -1,6 +1,7 @@
 """`run`: runs one job, with a progress bar; `headroom`: how much faster it would be with free data."""
 
 import contextlib
+import dataclasses
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +10,9 @@ import typer
 
 from vitprof.analysis.verdict.headroom import Headroom, headroom_sentence
 from vitprof.cli.common import options, results, terminal
+from vitprof.cli.common.fitted import Fitted, find_fitting
 from vitprof.cli.common.progress import PROGRESS_EVERY_S, progress, run_progress, trial_progress
-from vitprof.config import GROUPS, RunConfig
+from vitprof.config import GROUPS, RunConfig, fitting
 from vitprof.config.bounds import ANCHOR_REPEATS
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreAwayError
@@ -31,20 +33,36 @@ HEADROOM_HELP = (
 
 
 @options.takes(
+    options.CONTEXT,
     *(options.option(name, panel) for panel, names in GROUPS.items() for name in names),
     options.parameter("as_json", bool, False, terminal.JSON_HELP, "Output", flag="--json"),
     options.parameter("csv", Path | None, None, "write the run's summary to this file", "Output"),
     options.parameter("headroom", bool, False, HEADROOM_HELP, "Measuring", flag="--headroom"),
     options.parameter("anyway", bool, False, options.ANYWAY_HELP, "Run"),
 )
-def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **settings: Any) -> None:
-    """Run one job and show what it measured. Without a budget: one epoch."""
-    config = RunConfig(**settings | {"name": terminal.name_to_keep(settings["name"])})
+def run(
+    ctx: typer.Context,
+    *,
+    as_json: bool,
+    csv: Path | None,
+    headroom: bool,
+    anyway: bool,
+    **settings: Any,
+) -> None:
+    """Run one job and show what it measured. Without a budget: one epoch.
+
+    Images of your own get a model and a batch that fit them, where you name none.
+    """
+    settings["name"] = terminal.name_to_keep(settings["name"])
+    config = RunConfig(**settings)
+    named = [name for name in fitting.SETTINGS if terminal.is_given(ctx, name)]
+    fitted = find_fitting(settings, named=named)
+    config = dataclasses.replace(config, **fitted.settings)
     terminal.check_output(csv, "csv")
     if headroom:
         # raises before the run if its headroom cannot be measured
         anchor_configs(config)
-    finished = _run_job(config, anyway=anyway)
+    finished = _run_job(config, fitted, anyway=anyway)
     extra: dict[str, Any] = {"headroom": None}
     stopped = False
     if not as_json:
@@ -69,10 +87,11 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
         terminal.complain("interrupted", terminal.EXIT_STOPPED)
 
 
-def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
+def _run_job(config: RunConfig, fitted: Fitted, *, anyway: bool) -> StoredRun:
     # before the store is touched, so that a bad value leaves no trace
     options.check_budget(config)
     resolve(config)
+    fitted.show()
     with terminal.open_store() as store, job_manager(store, anyway=anyway, warm=False) as manager:
         run_id = manager.submit(config)
         try:

@@ -4,6 +4,7 @@ The defaults of a run fit digits: a model of 28 px, and batches of 128. Of photo
 would see a few squares, and 540 of them are 4 steps of an epoch.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from vitprof import formats
@@ -23,6 +24,8 @@ PHOTO_PX = 224
 """Side of the images that a model of that size fits."""
 OF_PHOTOS = "ti/16"
 """The smallest of the 224 px models."""
+SETTINGS = ("model", "batch_size")
+"""The settings that are fitted: fields of `RunConfig`, and of `Fit`."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,18 @@ class Fit:
     model: str
     batch_size: int
 
-    def words(self, info: DatasetInfo) -> str:
-        """Returns why, such as "600 images of 224 x 224: model ViT ti/16, batch 16"."""
+    def words(self, info: DatasetInfo, taken: Collection[str] = SETTINGS) -> str:
+        """Returns why, such as "600 images of 224 x 224: model ViT ti/16, batch 16".
+
+        `taken`: the settings that are named; the others were chosen by the user.
+        """
         images = formats.count(info.n_train + info.n_test, "image")
         side = info.image_size
-        model = models.model_words(self.model)
-        return f"{images} of {side} x {side}: model {model}, batch {self.batch_size}"
+        named = {
+            "model": f"model {models.model_words(self.model)}",
+            "batch_size": f"batch {self.batch_size}",
+        }
+        return f"{images} of {side} x {side}: {', '.join(named[name] for name in taken)}"
 
 
 def fit(info: DatasetInfo, *, on_cpu: bool) -> Fit:

@@ -37,6 +37,10 @@ ANYWAY_HELP = (
     "If not given, wait for that job (Ctrl-C ends the wait)"
 )
 Anyway = Annotated[bool, typer.Option("--anyway", help=ANYWAY_HELP)]
+CONTEXT = inspect.Parameter(
+    "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+)
+"""The parameter that gets Typer's context, of a command whose signature is generated."""
 
 
 def parameter(

@@ -137,11 +137,16 @@ def run_id(help_text: str) -> Any:
     return typer.Argument(metavar=RUN, help=help_text, parser=read)
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Returns whether an option was given, even with its default value."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
 def refuse_given(context: typer.Context, names: Iterable[str], reason: str) -> None:
     """Raises `ConfigError` for an option that was given, even with its default value, and does nothing."""
     for name in names:
-        source = context.get_parameter_source(name)
-        if source is None or source.name == "DEFAULT":
+        if not is_given(context, name):
             continue
         value = context.params[name]
         if isinstance(value, list):

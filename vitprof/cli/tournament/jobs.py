@@ -1,5 +1,6 @@
 """`tournament`: runs strategies and settings of vitprof's own jobs against each other."""
 
+import dataclasses
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import typer
 
 from vitprof.cli.common import options as common
 from vitprof.cli.common import terminal
+from vitprof.cli.common.fitted import find_fitting
 from vitprof.cli.tournament import options
 from vitprof.cli.tournament.running import ResultOutput, Running, run_stored
 from vitprof.config import BUDGETS, CHOICES, GROUPS, PARTS, RunConfig, bounds
@@ -61,13 +63,8 @@ def _shared() -> list[inspect.Parameter]:
     return shared
 
 
-CONTEXT = inspect.Parameter(
-    "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
-)
-
-
 @common.takes(
-    CONTEXT,
+    common.CONTEXT,
     _text("strategies", STRATEGIES_HELP),
     _text("batch_sizes", BATCH_SIZES_HELP),
     _text("workers", WORKERS_HELP),
@@ -131,8 +128,13 @@ def run_jobs(
         options.refuse_on_cluster(ctx)
     base = _base(settings)
     varied = _varied(vary or (), batch_sizes=batch_sizes, workers=workers)
+    named = list(varied)
+    if terminal.is_given(ctx, "model"):
+        named.append("model")
+    fitted = find_fitting(settings, named=named)
+    base = dataclasses.replace(base, **fitted.settings)
     of_their_own: dict[str, Any] = {
-        "batch_sizes": varied.pop("batch_size", (RunConfig.batch_size,)),
+        "batch_sizes": varied.pop("batch_size", (base.batch_size,)),
         "workers": varied.pop("workers", None),
     }
     spec = TournamentSpec(
@@ -150,6 +152,7 @@ def run_jobs(
     with terminal.open_store() as store:
         kept = terminal.name_to_keep(settings["name"])
         tournament_id = planning.create_tournament(store, spec, kept)
+        fitted.show()
         how = Running(anyway=anyway, cluster=cluster)
         run_stored(store, tournament_id, how, ResultOutput(csv, as_json=as_json, markdown=markdown))
 
