@@ -37,6 +37,10 @@ LATE_EVERY = 12
 """Fewer than one batch in ten may be late, or that would be usual."""
 STALL_S = 1.2
 USUAL_S = 0.002
+USUAL_WORK_S = 0.03
+"""CPU time of a sample where other programs shall make a batch late: too little work for that could not be."""
+NOTICED_S = 0.03
+"""Within this other programs have seen that they shall work."""
 FILE_BYTES = 64 << 20
 DIRECT_BYTES = 1 << 16
 ZIP_ENTRIES = 60_000
@@ -252,12 +256,16 @@ def server(folder: Path) -> None:
 
 
 def crowd(folder: Path) -> None:
-    """Works while other programs take the cores: `benchmarks.stalls` runs them."""
+    """Has no more to do than usual, while other programs take the cores: `benchmarks.stalls` runs them."""
     (folder / "crowded").touch()
-    goes_on = until(3 * STALL_S)
-    while goes_on():
+    time.sleep(NOTICED_S)
+
+
+def work() -> None:
+    """Uses a core for a while, however long that takes."""
+    end_s = time.thread_time() + USUAL_WORK_S
+    while time.thread_time() < end_s:
         sum(each * each for each in range(1000))
-    (folder / "crowded").unlink(missing_ok=True)
 
 
 def mixed(folder: Path) -> None:
@@ -312,12 +320,16 @@ class Stalling(Dataset[torch.Tensor]):
     def __init__(self, kinds: Sequence[str], folder: Path) -> None:
         self.late = late_steps(kinds)
         self.folder = folder
+        self.works = "crowd" in kinds
 
     def __len__(self) -> int:
         return (max(self.late) + LATE_EVERY) * BATCH
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(USUAL_S)
+        if self.works:
+            work()
+        else:
+            time.sleep(USUAL_S)
         batch, sample = divmod(index, BATCH)
         if batch in self.late and sample == 0:
             KINDS[self.late[batch]](self.folder)
@@ -365,6 +377,8 @@ def main() -> None:
         model(batch).square().mean().backward()
         optimizer.step()
         time.sleep(0.01)
+        if late.get(number) == "crowd":
+            (folder / "crowded").unlink(missing_ok=True)
         if late.get(number) == "checkpoint":
             time.sleep(STALL_S)
         if late.get(number) == "save":

@@ -3,7 +3,8 @@
     python -m benchmarks.stalls [KIND ...] [--workers 2] [--times 1]
 
 All kinds of `benchmarks.stall_script` are in one process that `vitprof watch` starts, with a store of
-its own: one batch in twelve is late by a second or more. A row has the cause that is right, how often it was told,
+its own: one batch in twelve is late by a second or more. Only batches that other programs make late are in
+another one, whose samples need more of a core. A row has the cause that is right, how often it was told,
 how often none was, and the last words. A cause that is wrong is marked.
 """
 
@@ -50,6 +51,8 @@ RIGHT: dict[str, tuple[Cause, ...]] = {
     "save": (),
 }
 """The causes that are right; none where no batch is late, or where it does several things."""
+CROWD = 8
+"""Programs for each core."""
 HOG = """
 import os, sys, time
 while os.getppid() == {parent}:
@@ -65,7 +68,7 @@ def others(flag: Path) -> Iterator[None]:
     """Runs programs that take all cores while a file is there."""
     script = HOG.format(parent=os.getpid(), flag=str(flag))
     n_cores = len(os.sched_getaffinity(0))
-    hogs = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2 * n_cores)]
+    hogs = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(CROWD * n_cores)]
     try:
         yield
     finally:
@@ -121,7 +124,16 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=1)
     given = parser.parse_args()
     kinds = given.kinds or [*KINDS]
-    runs = [watch(kinds, given.workers) for _ in range(given.times)]
+    own = [kind for kind in kinds if kind != "crowd"]
+    processes = [own] if own else []
+    if "crowd" in kinds:
+        processes.append(["crowd"])
+    runs = []
+    for _ in range(given.times):
+        run: dict[str, Cluster] = {}
+        for each in processes:
+            run |= watch(each, given.workers)
+        runs.append(run)
     print("| kind | right | late | told | not told | words |")
     print("|---|---|---|---|---|---|")
     for kind in kinds:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 import mmap
 import os
 import struct
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from vitprof.jobs import late_batches
 from vitprof.jobs.late_batches import (
-    FEWEST_WAITS,
+    FEWEST_TIMES,
     FIRST_LOOKS_S,
     LOOKS_FRAC,
     MOST_LOOKS,
@@ -37,7 +39,7 @@ class Script:
     def __init__(self, usual_s: float = 0.001) -> None:
         self.now_s = 100.0
         self.usual = UsualWaits()
-        self.usual.add([usual_s] * FEWEST_WAITS)
+        self.usual.add([usual_s] * FEWEST_TIMES)
         self.looked_s: list[float] = []
         self.look_takes_s = 0.0
         """CPU time."""
@@ -73,6 +75,19 @@ def test_a_wait_is_looked_at_once_it_is_late_and_then_more_and_more_rarely() -> 
     assert len(wait.looks) == len(after_s) == 7
 
 
+def test_the_next_look_is_due_when_a_wait_becomes_late() -> None:
+    script = Script()
+    began_s = script.now_s
+    assert script.taker.check(0.0, began_s) == math.inf
+    assert script.taker.check(began_s, began_s + 0.04) == pytest.approx(LATE_S - 0.04)
+    assert not script.looked_s
+    gap_s = script.taker.check(began_s, began_s + LATE_S)
+    assert len(script.looked_s) == 1
+    assert script.taker.check(began_s, began_s + LATE_S + gap_s / 2) == pytest.approx(gap_s / 2)
+    script.taker.check(began_s, began_s + LATE_S + gap_s)
+    assert len(script.looked_s) == 2
+
+
 def test_a_wait_that_is_usual_is_not_looked_at() -> None:
     script = Script(usual_s=0.2)
     script.wait(0.4)
@@ -91,7 +106,7 @@ def test_late_batches_do_not_become_usual_where_they_are_few() -> None:
 
 def test_before_it_is_known_what_is_usual_nothing_is_late() -> None:
     usual = UsualWaits()
-    usual.add([0.001] * (FEWEST_WAITS - 1) + [float("nan")] * 9)
+    usual.add([0.001] * (FEWEST_TIMES - 1) + [float("nan")] * 9)
     script = Script()
     script.taker = LookTaker(script._look, usual)
     script.wait(5.0)
@@ -184,6 +199,18 @@ def test_looks_and_events_meet_by_the_moment_of_the_request(watches: list[Watch]
     assert recorder.facts() == {}, "it is told once"
     recorder.stop()
     assert watch.is_stopped
+
+
+def test_how_long_a_batch_took_to_make_is_kept_beside_what_is_usual(watches: list[Watch]) -> None:
+    recorder = LateBatchRecorder()
+    recorder.follow(LOOP, 9)
+    begun_s = np.arange(FEWEST_TIMES, dtype=float)
+    steps = {"made_start_s": begun_s, "made_end_s": begun_s + 0.04}
+    recorder.add_steps(steps)
+    recorder.add_late([late(watches[0].script.wait(1.0), 1.0)])
+    (batch,) = recorder.facts()["late_batches"]["listed"]
+    assert batch["making_s"] == pytest.approx(1.0)
+    assert batch["usual_making_s"] == pytest.approx(0.04, rel=0.1)
 
 
 def test_a_late_batch_that_was_not_looked_at_is_counted(watches: list[Watch]) -> None:

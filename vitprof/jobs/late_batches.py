@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.late_batches import batch_seen
 from vitprof.errors import one_line
 from vitprof.jobs.stack_requests import StackRequests
@@ -27,13 +30,14 @@ from vitprof.watch.core.late_batches import LATE_S
 from vitprof.watch.events import PENDING_MARK
 from vitprof.watch.time_sketch import bucket_of, quantile_s
 
-CHECK_EVERY_S = 0.05
-"""How often (s) it is looked whether the script waits: about 50 us of CPU each time, most of it to wake
-the thread."""
+LONGEST_SLEEP_S = 0.1
+"""How long (s) the thread that looks sleeps at most: until then a wait that has not begun yet is not late. To wake it
+takes about 50 us of CPU."""
+SHORTEST_SLEEP_S = 0.005
 FIRST_LOOKS_S = 0.5
 """CPU time (s) for the looks of a run, however short it is: some 50 to 100 late batches."""
 LOOKS_FRAC = 0.0005
-"""Share of a core for looks after that, so that all of it stays below 0.2%: the checks take 0.11%, answers
+"""Share of a core for looks after that, so that all of it stays below 0.2%: the checks take 0.06%, answers
 a third of the looks. A script that waits for one late batch after the other would take 0.8% with 2
 workers, and more with more of them, to be told the same again and again."""
 USUAL_SHARE = 0.9
@@ -41,8 +45,8 @@ TIMES_USUAL = 3.0
 """A batch is late from so many times the wait that `USUAL_SHARE` of the batches stay below. A higher
 quantile, such as 99.5%, would be that of the late batches themselves, where there is one in a
 hundred: only ever longer ones would be late."""
-FEWEST_WAITS = 20
-"""Waits by which it is known what is usual."""
+FEWEST_TIMES = 20
+"""Times by which it is known what is usual."""
 FIRST_GAP_S = 0.1
 GAP_GROWS = 1.4
 MOST_LOOKS = 20
@@ -53,28 +57,39 @@ MOST_PROCESSES = 32
 MOST_PENDING = 32
 """Late batches of which the events have not come yet. They come within seconds."""
 MOST_LISTED = 200
+NONE = np.empty(0)
 JOIN_S = 5.0
 """How long (s) to wait for the end of a look: /proc answers at once."""
 NOT_SEEN = "the script's process could not be looked at from outside: {}"
 
 
-class UsualWaits:
-    """How long the script usually waits for a batch."""
+class UsualTime:
+    """How long something usually takes: the time that `USUAL_SHARE` of all stay below."""
 
     def __init__(self) -> None:
         self._buckets = Counter[int]()
         self._n = 0
-        self.late_s = math.inf
-        """From which wait (s) on a batch is late; infinite while that is not known."""
+        self.seconds: float | None = None
+        """None while that is not known."""
 
-    def add(self, waits_s: Iterable[float]) -> None:
-        """Adds waits; NaN is none."""
-        known = [wait_s for wait_s in waits_s if not math.isnan(wait_s)]
-        self._buckets.update(bucket_of(wait_s) for wait_s in known)
+    def add(self, times_s: Iterable[float]) -> None:
+        """Adds times; NaN is none."""
+        known = [time_s for time_s in times_s if not math.isnan(time_s)]
+        self._buckets.update(bucket_of(time_s) for time_s in known)
         self._n += len(known)
-        if known and self._n >= FEWEST_WAITS:
-            usual_s = quantile_s(self._buckets, USUAL_SHARE)
-            self.late_s = max(LATE_S, TIMES_USUAL * usual_s)
+        if known and self._n >= FEWEST_TIMES:
+            self.seconds = quantile_s(self._buckets, USUAL_SHARE)
+
+
+class UsualWaits(UsualTime):
+    """How long the script usually waits for a batch."""
+
+    @property
+    def late_s(self) -> float:
+        """Returns from which wait (s) on a batch is late; infinite while that is not known."""
+        if self.seconds is None:
+            return math.inf
+        return max(LATE_S, TIMES_USUAL * self.seconds)
 
 
 @dataclass(slots=True, eq=False)
@@ -111,25 +126,34 @@ class LookTaker:
         self._current: LateWait | None = None
         self._kept: deque[LateWait] = deque(maxlen=MOST_PENDING)
 
-    def check(self, requested_s: float, now_s: float) -> None:
+    def check(self, requested_s: float, now_s: float) -> float:
         """Takes a look if one is due. `requested_s`: since when the script waits for a batch; 0 where it
-        does not."""
+        does not.
+
+        Returns after how long (s) the next look may be due; infinite if the script does not wait.
+        """
         wait = self._current
         if wait is not None and wait.requested_s != requested_s:
             wait = self._current = None
-        if not requested_s or now_s - requested_s < self._usual.late_s:
-            return
+        if not requested_s:
+            return math.inf
+        late_at_s = requested_s + self._usual.late_s
+        if now_s < late_at_s:
+            return late_at_s - now_s
         if wait is None:
             wait = LateWait(requested_s, is_looked_at=self._may_look(now_s))
             self._current = wait
             self._kept.append(wait)
-        if not wait.is_looked_at or len(wait.looks) == MOST_LOOKS or now_s < wait.next_s:
-            return
+        if not wait.is_looked_at or len(wait.looks) == MOST_LOOKS:
+            return math.inf
+        if now_s < wait.next_s:
+            return wait.next_s - now_s
         began_s = self._cpu_clock()
         wait.looks.append(self._take(not wait.looks))
         self._spent_s += self._cpu_clock() - began_s
         wait.next_s = now_s + wait.gap_s
         wait.gap_s *= GAP_GROWS
+        return wait.next_s - now_s
 
     def _may_look(self, now_s: float) -> bool:
         """Returns whether a wait that is late now may be looked at: all of it, or none, as a cause needs
@@ -157,6 +181,7 @@ class LateBatchRecorder:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._usual = UsualWaits()
+        self._usual_making = UsualTime()
         self._workers: list[int] = []
         self._watch: ScriptWatch | None = None
         self._listed: deque[LateBatch] = deque(maxlen=MOST_LISTED)
@@ -195,9 +220,11 @@ class LateBatchRecorder:
         if self._watch is not None:
             self._watch.add_workers(self._workers)
 
-    def add_waits(self, waits_s: Iterable[float]) -> None:
-        """Adds the waits (s) of some steps."""
-        self._usual.add(waits_s)
+    def add_steps(self, steps: Series) -> None:
+        """Adds some steps: how long each waited, and how long its batch took to make."""
+        self._usual.add(steps.get("data_wait_s", NONE).tolist())
+        making_s = steps.get("made_end_s", NONE) - steps.get("made_start_s", NONE)
+        self._usual_making.add(making_s.tolist())
 
     def add_late(self, batches: Iterable[Mapping[str, Any]]) -> None:
         """Adds what the events say of batches that came late: see `watch.core.late_batches`."""
@@ -210,7 +237,8 @@ class LateBatchRecorder:
                 continue
             if wait.looks:
                 # a copy, as the thread that looks may append meanwhile
-                self._listed.append(batch_seen(late, [*wait.looks], watch.pid))
+                seen = batch_seen(late, [*wait.looks], watch.pid, self._usual_making.seconds)
+                self._listed.append(seen)
             self._late += 1
             self._waited_s += late["waited_s"]
             self._is_new = True
@@ -275,11 +303,13 @@ class ScriptWatch:
 
     def _run(self) -> None:
         try:
+            sleep_s = LONGEST_SLEEP_S
             while not self._stop.is_set():
                 # Waiting for the event with a limit would take twice the CPU time.
-                time.sleep(CHECK_EVERY_S)
+                time.sleep(sleep_s)
                 requested_s, _ = self._read()
-                self.taker.check(requested_s, self._clock())
+                due_s = self.taker.check(requested_s, self._clock())
+                sleep_s = min(max(due_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
         except Exception as error:
             self.error = error  # there is nobody to raise it to
 

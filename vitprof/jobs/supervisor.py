@@ -44,7 +44,6 @@ PLACE_WITHIN_S = 2.0
 """How long (s) the files of the machine's places may take: they may be on a drive that does not answer."""
 PLACE_UNKNOWN = scheduling.NOT_SEEN.format("the files that say so do not answer")
 NOT_BEGUN = "stopped before it began"
-NO_WAITS = np.empty(0)
 
 
 def log_file(run_id: int, logs: Path | None = None) -> Path:
@@ -381,7 +380,7 @@ class JobRecorder:
             self._of_ranks.append(message)
         else:
             self._steps.append(message)
-            self._late_batches.add_waits(message.get("data_wait_s", NO_WAITS).tolist())
+            self._late_batches.add_steps(message)
 
     def _receive_note(self, note: Note, runner: Runner) -> None:
         values = note.values

@@ -71,6 +71,10 @@ class LateBatch(TypedDict):
     """How long it was waited for."""
     worker: int | None
     """The worker that made it; null where the training process did."""
+    making_s: NotRequired[float | None]
+    """How long it took to make; not in runs of before it was kept."""
+    usual_making_s: NotRequired[float | None]
+    """How long nine of ten batches of the run took to make at most, until then; null before 20."""
     looks: int
     """Looks that were taken."""
     made_meanwhile: bool

@@ -30,6 +30,8 @@ from vitprof.telemetry.looks import Look, MachineLook, ProcessLook, Stack
 PID = 40
 N = 6
 EVERY_S = 0.1
+USUAL_S = 0.2
+"""How long other batches take to make."""
 MAKING = Stack("dataset.py:41", "PIL.Image.open", ("PIL.Image.open 3", "dataset.get 41"))
 POOL = Stack(
     "dataset.py:41",
@@ -94,6 +96,8 @@ def batch(looks: list[Look], **changes: Any) -> LateBatch:
         worker=2,
         looks=len(looks),
         made_meanwhile=True,
+        making_s=len(looks) * EVERY_S,
+        usual_making_s=USUAL_S,
         maker=process_seen(looks, PID),
         loop=None,
         machine=machine_seen(looks),
@@ -168,8 +172,19 @@ def test_each_kind_of_wait_has_its_cause(name: str, looks: list[Look], cause: Ca
     [
         (batch(seen(RUNNING, used=0.4)), "it did several things"),
         (batch(seen([READS, RUNNING], used=0.4, in_kernel=0.05)), "it did several things"),
-        # a huge sample beside other programs
-        (batch(seen(RUNNING, used=0.5, queued=0.45, others=1.5)), "it did several things"),
+        (
+            batch(seen(RUNNING, used=0.4, queued=0.4, others=1.5), usual_making_s=0.05),
+            "it did several things",
+        ),
+        # others took its core, and it may have had more to do than usual
+        (
+            batch(seen(RUNNING, used=0.5, queued=0.45, others=1.5)),
+            "it waited for a core, and whether that alone made it late is not clear",
+        ),
+        (
+            batch(seen(RUNNING, used=0.4, queued=0.6, others=1.5), usual_making_s=None),
+            "it waited for a core, and how long such a batch takes with one is not known",
+        ),
         (batch(seen(RUNNING, used=0.4, in_kernel=0.35)), "it did several things"),
         (
             batch(
@@ -215,7 +230,7 @@ def test_each_kind_of_wait_has_its_cause(name: str, looks: list[Look], cause: Ca
         ),
         (batch(seen(RUNNING, used=0.9, queued=math.nan)), "this system does not say"),
     ],
-    ids=range(21),
+    ids=range(23),
 )
 def test_mixed_evidence_tells_no_cause(late: LateBatch, why_not: str) -> None:
     told = cause_of(late)
@@ -225,6 +240,23 @@ def test_mixed_evidence_tells_no_cause(late: LateBatch, why_not: str) -> None:
         return
     assert told.cause is Cause.NOT_TOLD
     assert told.why_not.startswith(why_not)
+
+
+@pytest.mark.parametrize(
+    ("looks", "cause"),
+    [
+        (seen(RUNNING, used=0.4, queued=0.6, others=1.5), Cause.CPU),
+        (seen(READS, queued=0.6, others=1.5), Cause.FILE),
+        (seen([READS, RUNNING], used=0.16, in_kernel=0.14, queued=0.6, others=1.5), Cause.FILE),
+        (seen(asleep("sleep"), queued=0.6, others=1.5), Cause.SLEEP),
+    ],
+    ids=["work", "a drive", "a fast drive", "a sleep"],
+)
+def test_a_batch_that_would_be_late_with_a_core_has_the_cause_of_that(
+    looks: list[Look], cause: Cause
+) -> None:
+    usual_s = 0.4 * N * EVERY_S / 10
+    assert cause_of(batch(looks, usual_making_s=usual_s)).cause is cause
 
 
 def test_a_batch_that_is_made_waits_for_the_lock_of_the_worker_that_sends_it() -> None:

@@ -22,9 +22,11 @@ from vitprof.telemetry.looks import Look, ProcessLook, Stack
 MOSTLY = 0.7
 """Share of the time, or of the looks, from which one thing is what a process did. Two things can
 never both have it."""
-QUEUED = 0.55
-"""Share of the time without a core from which that is the cause: more than half, as a batch of which the
-rest is work would mostly come late without other programs, too."""
+NO_MORE_THAN_USUAL = 1.5
+MORE_THAN_USUAL = 2.0
+"""Times that other batches take to make. A batch whose time with a core is at most the former is late only
+for the time without one. From the latter on it would be late with a core all the time, too. Chosen apart: of
+those between, neither is told."""
 OTHERS_CORES = 0.5
 """Cores that other programs take from which they are the ones that took them from a worker."""
 LITTLE = 0.25
@@ -153,11 +155,14 @@ def process_seen(seen: Sequence[Look], pid: int) -> ProcessSeen | None:
     )
 
 
-def batch_seen(late: Mapping[str, Any], taken: Sequence[Look], loop: int) -> LateBatch:
+def batch_seen(
+    late: Mapping[str, Any], taken: Sequence[Look], loop: int, usual_making_s: float | None
+) -> LateBatch:
     """Returns what some looks saw while a batch was late: of the process that made it, at the looks at which
     it did.
 
-    `late`: as of `watch.core.late_batches`, with hindsight; `loop`: the training process.
+    `late`: as of `watch.core.late_batches`, with hindsight; `loop`: the training process; `usual_making_s`:
+    how long other batches took to make, None where that is not known.
     """
     maker = late["pid"]
     if late["worker"] is None and late["made_s"] is not None:
@@ -171,6 +176,8 @@ def batch_seen(late: Mapping[str, Any], taken: Sequence[Look], loop: int) -> Lat
         step=late["step"],
         waited_s=late["waited_s"],
         worker=late["worker"],
+        making_s=None if late["made_s"] is None else late["made_s"] - late["begun_s"],
+        usual_making_s=usual_making_s,
         looks=len(taken),
         made_meanwhile=is_made,
         maker=None if maker is None else process_seen(seen, maker),
@@ -291,14 +298,21 @@ def cause_of(batch: LateBatch) -> Told:
     queued = maker["queued_frac"]
     if used is None or queued is None:
         return _without_a_schedule(maker)
+    if queued > LITTLE:
+        return _of_queueing(batch, maker, queued)
+    return _of_shares(maker, used, queued, batch["machine"]) or _mixed(used, queued)
+
+
+def _of_shares(
+    maker: ProcessSeen, used: float, queued: float, machine: MachineSeen | None
+) -> Told | None:
+    """Returns the cause by what the process did for most of the time; None where it did several things."""
     if used >= MOSTLY:
         is_alone = maker["unanswered"] and not maker["answers"]
         return Told(Cause.CPU_ALONE if is_alone else Cause.CPU)
-    if queued >= QUEUED and used + queued >= MOSTLY:
-        return _of_cores(batch["machine"])
     if used + queued <= 1 - MOSTLY:
-        return _of_waiting(maker, batch["machine"])
-    return _of_reading(maker, batch["machine"]) or _mixed(used, queued)
+        return _of_waiting(maker, machine)
+    return _of_reading(maker, machine)
 
 
 def _looks_frac(seen: ProcessSeen, kind: str) -> float:
@@ -333,6 +347,46 @@ def _without_a_schedule(maker: ProcessSeen) -> Told:
             return Told(Cause.CPU)
         return Told(Cause.NOT_TOLD, "it ran, and whether it had a core is not known")
     return Told(Cause.NOT_TOLD, "this system does not say how long a thread waits for a core")
+
+
+def _of_queueing(batch: LateBatch, maker: ProcessSeen, queued: float) -> Told:
+    """Returns the cause where the process had no core for a good part of the time, `queued`.
+
+    That alone made the batch late if the rest of the time is as long as other batches take to make. If it is
+    much longer, the batch would be late with a core all the time, too, for what the process did in it.
+    """
+    making_s = batch.get("making_s")
+    usual_s = batch.get("usual_making_s")
+    share = f"it had no core {formats.percent(queued)} of the time"
+    if making_s is None or usual_s is None:
+        why_not = "it waited for a core, and how long such a batch takes with one is not known"
+        return Told(Cause.NOT_TOLD, why_not, share)
+    if making_s * (1 - queued) <= NO_MORE_THAN_USUAL * usual_s:
+        return _of_cores(batch["machine"])
+    # Only the time of the looks: before them it may have had no core at all.
+    if maker["seconds"] * (1 - queued) >= MORE_THAN_USUAL * usual_s:
+        rest = _with_a_core(maker, queued)
+        used = rest["own_cpu_frac"] or 0.0
+        return _of_shares(rest, used, 0.0, batch["machine"]) or _mixed(used * (1 - queued), queued)
+    why_not = "it waited for a core, and whether that alone made it late is not clear"
+    return Told(Cause.NOT_TOLD, why_not, share)
+
+
+def _with_a_core(maker: ProcessSeen, queued: float) -> ProcessSeen:
+    """Returns the same of the time in which the process did not wait for a core."""
+    rest = 1 - queued
+
+    def of_the_rest(share: float | None) -> float | None:
+        return None if share is None else share / rest
+
+    return {
+        **maker,
+        "seconds": maker["seconds"] * rest,
+        "own_cpu_frac": of_the_rest(maker["own_cpu_frac"]),
+        "own_system_frac": of_the_rest(maker.get("own_system_frac")),
+        "cpu_frac": of_the_rest(maker["cpu_frac"]),
+        "queued_frac": 0.0,
+    }
 
 
 def _of_cores(machine: MachineSeen | None) -> Told:
