@@ -27,13 +27,14 @@ EVENTS = [
 OUTSIDE = ("events", "event_log", "time_sketch", "core")
 FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
-BASE = "attempts errors formats home masking names program columns cores choices confined"
+BASE = "attempts errors formats home masking names parents program columns cores choices confined"
 MAY_IMPORT = {
     "attempts": "",
     "masking": "",
     "errors": "masking",
     "formats": "",
     "names": "",
+    "parents": "",
     "cores": "",
     "columns": "",
     "descriptors": "",

@@ -1,6 +1,7 @@
 """Commands that the server really runs: a starved script is found and its fix proved, and children end."""
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import closing, suppress
@@ -166,7 +167,8 @@ def test_a_client_that_is_killed_leaves_neither_server_nor_script(work: Path) ->
     assert not run_of_it.live
 
 
-def test_a_server_that_is_asked_to_end_ends_its_script(work: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["asked", "killed"])
+def test_a_server_that_ends_ends_its_script(work: Path, number: signal.Signals) -> None:
     (work / "train.py").write_text(ENDLESS.format(ignores=""))
 
     async def run() -> None:
@@ -183,7 +185,7 @@ def test_a_server_that_is_asked_to_end_ends_its_script(work: Path) -> None:
             calls.start_soon(call)
             script = await _started(work)
             (server,) = psutil.Process(script.ppid()).parents()[:1]
-            server.terminate()
+            server.send_signal(number)
             assert await _is_gone(script)
             assert await _is_gone(server)
             calls.cancel_scope.cancel()

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 import typer.core
 
-from vitprof import errors, program
+from vitprof import errors, parents, program
 from vitprof.cli import (
     check,
     convert,
@@ -113,6 +113,7 @@ def main() -> None:
 def _run() -> None:
     called = program.keep_call(sys.argv[0])
     terminal.signals_interrupt()
+    parents.end_with_the_named_parent()
     try:
         # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
         arguments = spelling.in_full(sys.argv[1:])

@@ -14,6 +14,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 import vitprof
+from vitprof.parents import ENDS_WITH
 
 MOST_KEPT_BYTES = 2_000_000
 """Of what a child prints the end is kept, up to this."""
@@ -112,8 +113,9 @@ async def end(process: Process, steps: Sequence[tuple[signal.Signals, float]]) -
 
 
 def _environment() -> dict[str, str]:
-    """Returns the variables of a child. A checkout is found from any folder, after what the user names."""
-    variables = dict(os.environ)
+    """Returns the variables of a child, which ends with this server, even where that is killed. A checkout is
+    found from any folder, after what the user names."""
+    variables = os.environ | {ENDS_WITH: str(os.getpid())}
     checkout = Path(vitprof.__file__).parents[1]
     if (checkout / "pyproject.toml").is_file():
         named = variables.get("PYTHONPATH", "").split(os.pathsep)

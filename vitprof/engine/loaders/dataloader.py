@@ -5,8 +5,6 @@ The Dataset's own code is unchanged, since tutorials show it in that form. Each 
 around it, and the storage times stages inside it (`open_samples`).
 """
 
-import contextlib
-import ctypes
 import math
 import shutil
 import signal
@@ -22,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 
+from vitprof import parents
 from vitprof.config import RunConfig
 from vitprof.engine.loaders.batch_assembly import Maker
 from vitprof.engine.loaders.contract import Batch, Schedule
@@ -147,8 +146,6 @@ def open_samples(storage: Any, config: RunConfig, *, train: bool) -> tuple[Datas
 
 SHARED_MEMORY = Path("/dev/shm")
 """Where workers hand over batches on Linux."""
-PR_SET_PDEATHSIG = 1
-"""Of Linux's prctl(2)."""
 FORK_SERVER_IMPORTS = ["vitprof.engine.worker_imports"]
 """The module that a fork server imports once, so that its workers need not import what it has."""
 
@@ -201,9 +198,7 @@ def end_with_the_job(_worker: int) -> None:
 
     By itself a worker checks for its owner only every 5 s, and never while stopped (SIGSTOP).
     """
-    # Other systems do not have it.
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    parents.signal_when_the_parent_ends(signal.SIGKILL)
 
 
 def start_method(config: RunConfig) -> str | None:
