@@ -24,6 +24,8 @@ from vitprof.errors import ConfigError
 MADE = {"made_given": "batch_size shuffle", "made_own_batches": False, "made_iterable": False}
 LOADER: dict[str, Any] = AS_IT_IS | MADE
 WITH_WORKERS = LOADER | {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": True}
+EACH_EPOCH = WITH_WORKERS | {"persistent_workers": False}
+"""Workers are started for each epoch."""
 
 
 def script(*vary: str, loader: dict[str, Any] | None = None, **more: Any) -> OwnScript:
@@ -365,3 +367,36 @@ def test_one_worker_gives_what_the_loop_itself_would_read() -> None:
     assert not one(script("workers=1", loader=STREAM), 100).refused
     two = STREAM | {"num_workers": 2}
     assert "not known to divide its samples" in one(script("workers=0", loader=two), 100).refused
+
+
+def test_epochs_begin_early_where_somebody_asks_for_another_order() -> None:
+    with pytest.raises(ConfigError) as refused:
+        script("across_epochs=off,on")
+    assert (refused.value.field, refused.value.value) == ("vary", "across_epochs=on")
+    assert "samples then come in another order, so the losses may differ" in refused.value.allowed
+    asked = {"allows_other_order": True}
+    made = script("across_epochs=off,on", loader=EACH_EPOCH, **asked)
+    assert keys(made) == ["unchanged", "across_epochs=on"]
+    early = one(made)
+    assert (early.across_epochs, early.arguments, early.refused) == (True, {}, "")
+    assert own_key_in_words(early.key) == "epochs begun early"
+    assert code_line(made, early.key).startswith("# begin the next epoch's iterator before")
+    assert own_script.begins_early(early.key)
+    assert not own_script.is_out_of_order(early.key)
+    (alone,) = settings_of(script("across_epochs=on", loader=LOADER, **asked))
+    assert alone.remarks == ("without workers across_epochs has no meaning: left out",)
+
+
+@pytest.mark.parametrize(
+    ("loader", "why"),
+    [
+        ({"made_iterable": True}, "the dataset is an IterableDataset"),
+        ({"iterators_at_once": True}, "several iterators of its loader are open at once"),
+        ({"persistent_workers": True}, "give --vary persistent_workers=off with it"),
+        ({"epoch_batches": 60}, "give --steps 120 or more"),
+    ],
+    ids=["iterable", "at once", "kept workers", "short trials"],
+)
+def test_why_no_epoch_can_begin_early(loader: dict[str, Any], why: str) -> None:
+    made = script("across_epochs=on", loader=EACH_EPOCH | loader, allows_other_order=True)
+    assert why in one(made, steps=100).refused

@@ -120,8 +120,11 @@ AS_UINT8 = (
     "hand floats of whole numbers / 255 over as uint8, and divide in the loop "
     "(docs/own-script-tournament.md)"
 )
+BEGIN_EARLY = "begin the next epoch's iterator before this one ends (docs/own-script-tournament.md)"
 OUT_OF_ORDER = "in_order=off"
 """Part of the key of a setting that gives batches in another order than the sampler's."""
+ACROSS_EPOCHS = "across_epochs=on"
+"""Part of the key of a setting that begins each epoch before the last one has ended."""
 WORDS = {
     "workers=1": "1 worker",
     "workers": "{} workers",
@@ -139,10 +142,20 @@ WORDS = {
     "worker_threads": "{} threads in each worker",
     "in_order=on": "in order",
     OUT_OF_ORDER: "batches as they are made",
+    ACROSS_EPOCHS: "epochs begun early",
     "decoder": "JPEG by {}",
     STORAGE: "{}",
 }
 """Part of a trial's key, or its name alone -> words for it and its value."""
+
+
+OTHER_ORDER = {
+    OUT_OF_ORDER: "batches then come in another order than the sampler's",
+    ACROSS_EPOCHS: (
+        "where anything draws random numbers between two epochs, such as validation, samples then come in another order"
+    ),
+}
+"""Part of a key -> what the setting does to the order of samples, and with it to the losses."""
 
 
 def is_own_key(key: str) -> bool:
@@ -153,6 +166,11 @@ def is_own_key(key: str) -> bool:
 def is_out_of_order(key: str) -> bool:
     """Returns whether a trial's key is that of a setting that changes the order of a script's batches."""
     return is_own_key(key) and OUT_OF_ORDER in key.split("/")
+
+
+def begins_early(key: str) -> bool:
+    """Returns whether a trial's key is that of a setting that begins each epoch before the last one ends."""
+    return is_own_key(key) and ACROSS_EPOCHS in key.split("/")
 
 
 def own_key_in_words(key: str) -> str:
@@ -287,6 +305,8 @@ def besides_arguments(setting: OwnSetting) -> list[str]:
         to_do.append(PACK)
     if setting.as_uint8:
         to_do.append(AS_UINT8)
+    if setting.across_epochs:
+        to_do.append(BEGIN_EARLY)
     if setting.sharing_strategy is not None:
         to_do.append(SHARE_BY.format(setting.sharing_strategy))
     if setting.worker_threads is not None:
@@ -373,13 +393,15 @@ class OwnScript:
 
     def _check_order(self) -> None:
         """Raises `ConfigError` for a setting that changes the order of batches, unless that is allowed."""
+        if self.allows_other_order:
+            return
         for name, values in self.vary:
-            if name == "in_order" and False in values and not self.allows_other_order:
-                why = (
-                    "batches then come in another order than the sampler's, so the losses may differ: "
-                    "add --allow-other-order, or leave it out"
-                )
-                raise ConfigError("vary", OUT_OF_ORDER, why)
+            for value in values:
+                setting = f"{name}={written(value)}"
+                why = OTHER_ORDER.get(setting)
+                if why is not None:
+                    ask = "so the losses may differ: add --allow-other-order, or leave it out"
+                    raise ConfigError("vary", setting, f"{why}, {ask}")
 
     @property
     def lasting(self) -> tuple[str, ...]:
@@ -421,6 +443,11 @@ class OwnSetting:
     def as_uint8(self) -> bool:
         """Returns whether floats that are whole numbers / 255 cross from workers as uint8."""
         return self.changes.get("uint8") == "on"
+
+    @property
+    def across_epochs(self) -> bool:
+        """Returns whether each epoch begins before the last one has ended."""
+        return self.changes.get("across_epochs") == "on"
 
     @property
     def sharing_strategy(self) -> str | None:
@@ -526,24 +553,68 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
     if changes.get("persistent_workers") and loader.get("iterators_at_once"):
         why = "several iterators of its loader are open at once, as of zip(loader, loader)"
         return f"{why}: with persistent workers they would be one, and share its batches"
-    why = _why_no_threads(changes, loader) or why_not_divided(changes, loader, steps)
-    if why or changes.get("decode_cache") != "ram":
-        return why
+    return (
+        _why_no_threads(changes, loader)
+        or why_not_divided(changes, loader, steps)
+        or _why_not_kept(changes, loader, steps)
+        or _why_not_across_epochs(changes, loader, steps)
+    )
+
+
+def _why_not_kept(
+    changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int | None
+) -> str:
+    """Returns why samples cannot be kept in memory, or why that would show nothing; "" if neither is so."""
+    if changes.get("decode_cache") != "ram":
+        return ""
     if loader.get("made_iterable"):
         return "the dataset is an IterableDataset, whose samples have no index to keep them by: leave decode_cache out"
+    epoch_steps = _epoch_steps(changes, loader)
+    if epoch_steps is None or steps is None or steps >= 2 * epoch_steps:
+        return ""
+    return (
+        f"no sample is read again within {steps} steps: an epoch has {epoch_steps}, and the first "
+        f"one fills the cache; give --steps {2 * epoch_steps} or more"
+    )
+
+
+def _why_not_across_epochs(
+    changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int | None
+) -> str:
+    """Returns why no epoch can begin before the last one has ended, or why none would; "" if neither is so."""
+    if changes.get("across_epochs") != "on":
+        return ""
+    if loader.get("made_iterable"):
+        return (
+            "the dataset is an IterableDataset, of which nobody knows before it ends: "
+            "leave across_epochs out"
+        )
+    if loader.get("iterators_at_once"):
+        why = "several iterators of its loader are open at once, as of zip(loader, loader)"
+        return f"{why}: which of them begins the next epoch is not known"
+    if changes.get("persistent_workers", loader.get("persistent_workers")):
+        return (
+            "workers that are kept begin an epoch only once the last one has ended: "
+            "give --vary persistent_workers=off with it"
+        )
+    epoch_steps = _epoch_steps(changes, loader)
+    if epoch_steps is None or steps is None or steps >= 2 * epoch_steps:
+        return ""
+    return (
+        f"no more than one epoch begins within {steps} steps: an epoch has {epoch_steps}; "
+        f"give --steps {2 * epoch_steps} or more"
+    )
+
+
+def _epoch_steps(changes: Mapping[str, Value], loader: Mapping[str, Any]) -> int | None:
+    """Returns the steps of an epoch with a setting; None where that is not known."""
+    if "batch_size" not in changes and loader.get("epoch_batches"):
+        return int(loader["epoch_batches"])
     n_samples = loader.get("n_samples")
     batch = changes.get("batch_size") or loader.get("batch_size")
-    if not n_samples or not isinstance(batch, int) or steps is None:
-        return ""
-    epoch_steps = math.ceil(n_samples / batch)
-    if "batch_size" not in changes:
-        epoch_steps = loader.get("epoch_batches") or epoch_steps
-    if steps < 2 * epoch_steps:
-        return (
-            f"no sample is read again within {steps} steps: an epoch has {epoch_steps}, and the first "
-            f"one fills the cache; give --steps {2 * epoch_steps} or more"
-        )
-    return ""
+    if not isinstance(n_samples, int) or not isinstance(batch, int):
+        return None
+    return math.ceil(n_samples / batch)
 
 
 def _why_no_threads(changes: Mapping[str, Value], loader: Mapping[str, Any]) -> str:
@@ -604,7 +675,7 @@ def divides_anew(loader: Mapping[str, Any], workers: int) -> bool:
 
 def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
     """Returns the script's own value of a name in `OF_A_SCRIPT`."""
-    if name in ("decode_cache", "pack", "uint8"):
+    if name in ("decode_cache", "pack", "uint8", "across_epochs"):
         return "off"
     if name == "decoder":
         return AS_IS

@@ -29,6 +29,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "decode_cache": ("off", "ram"),
     "pack": ("off", "on"),
     "uint8": ("off", "on"),
+    "across_epochs": ("off", "on"),
     "sharing_strategy": ("file_descriptor", "file_system"),
     "decoder": (AS_IS, *LIBRARIES),
     STORAGE: tuple(FORMS),
@@ -51,6 +52,7 @@ OF_A_SCRIPT = (
     "pack",
     "uint8",
     "in_order",
+    "across_epochs",
     "sharing_strategy",
     "worker_threads",
     "decoder",
@@ -63,6 +65,7 @@ OF_A_SCRIPT_NEED_WORKERS = (
     "pack",
     "uint8",
     "in_order",
+    "across_epochs",
     "sharing_strategy",
     "worker_threads",
 )

@@ -335,6 +335,8 @@ class TrialCommand:
     """Whether batches cross from workers packed (`vitprof.watch.packing`)."""
     as_uint8: bool = False
     """Whether floats that are whole numbers / 255 cross as uint8 (also there)."""
+    across_epochs: bool = False
+    """Whether the next epoch's iterator begins before an epoch ends (`vitprof.watch.early_iterators`)."""
     sharing_strategy: str | None = None
     """PyTorch's strategy by which tensors cross from workers; None: the script's own."""
     worker_threads: int | None = None
@@ -366,7 +368,12 @@ class TrialCommand:
             self.decoder,
         )
         has_others = any(other is not None for other in others)
-        return bool(self.arguments) or self.packs or self.as_uint8 or has_others
+        return bool(self.arguments) or self.may_be_unused or has_others
+
+    @property
+    def may_be_unused(self) -> bool:
+        """Returns whether the setting may turn out to change nothing, as the trial goes on."""
+        return self.packs or self.as_uint8 or self.across_epochs
 
     @property
     def variables(self) -> dict[str, str]:
@@ -380,6 +387,7 @@ class TrialCommand:
                 "cache_bytes": self.cache_bytes,
                 "packs": self.packs,
                 "as_uint8": self.as_uint8,
+                "across_epochs": self.across_epochs,
                 "sharing_strategy": self.sharing_strategy,
                 "worker_threads": self.worker_threads,
                 "decoder": self._decoder(),
@@ -519,11 +527,11 @@ class TrialRunner(CommandRunner):
         return pixels.of_reports(text for about, text in self._lines() if about == "pixels")
 
     def _check_reports(self) -> None:
-        """Ends the script if its batches cross as they would without the setting, or if the decoder that it tries
-        gives other pixels, unless the user allows that."""
+        """Ends the script if all is as it would be without the setting, or if the decoder that it tries gives
+        other pixels, unless the user allows that."""
         decoder = self._trial.decoder
-        packs = self._trial.packs or self._trial.as_uint8
-        if self._wrong or (decoder is None and not packs):
+        may_be_unused = self._trial.may_be_unused
+        if self._wrong or (decoder is None and not may_be_unused):
             return
         n_bytes = 0
         with contextlib.suppress(OSError):
@@ -531,7 +539,7 @@ class TrialRunner(CommandRunner):
         if n_bytes == self._checked_bytes:
             return
         self._checked_bytes = n_bytes
-        if packs:
+        if may_be_unused:
             self._wrong = next((text for about, text in self._lines() if about == "unused"), "")
         if decoder is not None and not decoder.allows_other_pixels and not self._wrong:
             self._wrong = pixels.why_refused(decoder.name, self._decoded())

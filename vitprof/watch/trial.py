@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from vitprof.watch import decoding, packing, worker_setup
+from vitprof.watch import decoding, early_iterators, packing, worker_setup
 from vitprof.watch.patching import (
     OPENED_UNDER,
     READ_AGAIN,
@@ -71,7 +71,8 @@ def override_arguments(dataloader: ModuleType) -> None:
 
     `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one), "arguments",
     "cache_bytes" (null: samples are not kept), "packs" and "as_uint8" (`packing`), "sharing_strategy" and
-    "worker_threads" (`worker_setup`; null: the script's own), "decoder" (`decoding.decode_by`; null: the script's own)
+    "worker_threads" (`worker_setup`; null: the script's own), "across_epochs" (`early_iterators`),
+    "decoder" (`decoding.decode_by`; null: the script's own)
     and "stored" (`StoredSamples`; null: the dataset's own samples).
     """
     wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
@@ -84,6 +85,12 @@ def override_arguments(dataloader: ModuleType) -> None:
         unpack = functools.partial(packing.unpack_batches, saving=saving)
         unpack(dataloader)
         when_imported(STATEFUL, unpack)
+    if wanted.get("across_epochs"):
+        early = early_iterators.EarlyIterators(
+            _is_changed, functools.partial(emit, "notice"), functools.partial(emit, "unused")
+        )
+        early.patch(dataloader)
+        when_imported(STATEFUL, early.patch)
     if any(wanted.get(name) is not None for name in worker_setup.NAMES):
         set_up = functools.partial(worker_setup.set_up_workers, of=_set_up.get)
         set_up(dataloader)
@@ -91,6 +98,12 @@ def override_arguments(dataloader: ModuleType) -> None:
     if wanted.get("decoder"):
         send = functools.partial(emit, "pixels")
         decoding.decode_by(wanted["decoder"], send, functools.partial(emitted, "pixels"))
+
+
+def _is_changed(loader: Any) -> bool:
+    """Returns whether the trial changes a loader."""
+    made = _made.get(loader)
+    return made is not None and bool(made.get("changed"))
 
 
 def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:

@@ -195,6 +195,14 @@ def test_another_order_of_a_scripts_own_batches_is_said() -> None:
     assert "Note the order: batches come as they are made, no longer in " in found.sentence
 
 
+def test_epochs_that_begin_early_are_said_to_change_the_order() -> None:
+    as_it_is = dataclasses.replace(entry("own", 1000), key="own-script/unchanged")
+    early = dataclasses.replace(entry("own", 4000), key="own-script/across_epochs=on")
+    found = recommend(leaderboard([as_it_is, early], baseline=as_it_is.key, n_train=0))
+    assert found is not None
+    assert "Note the order: an epoch begins before validation does" in found.sentence
+
+
 def test_other_pixels_of_a_script_are_said() -> None:
     as_it_is = dataclasses.replace(entry("own", 1000), key="own-script/unchanged")
     quick = dataclasses.replace(entry("own", 4000), key="own-script/decoder=opencv", pixels="same")

@@ -208,10 +208,15 @@ def _measured_faster(answer: _Answer) -> list[str]:
 
 def _batch_order(chosen: LeaderboardRow) -> list[str]:
     """Returns what a setting does to the order of a user's own script's batches."""
-    if not own_script.is_out_of_order(chosen.key):
-        return []
-    comes = "batches come as they are made, no longer in the sampler's order"
-    return [f"Note the order: {comes}, so quick samples come before slow ones"]
+    changes = []
+    if own_script.is_out_of_order(chosen.key):
+        comes = "batches come as they are made, no longer in the sampler's order"
+        changes.append(f"{comes}, so quick samples come before slow ones")
+    if own_script.begins_early(chosen.key):
+        changes.append(
+            "an epoch begins before validation does, so its samples may come in another order"
+        )
+    return [f"Note the order: {change}" for change in changes]
 
 
 def _pixels(chosen: LeaderboardRow) -> list[str]:

@@ -51,8 +51,8 @@ ON_HELP = (
 YES_HELP = "run and repeat your own script without asking, whatever it writes"
 IN_PLACE_HELP = "run your own script in its folder itself, where it overwrites its own files"
 OTHER_ORDER_HELP = (
-    "allow settings that give the script's batches in another order, so its losses may differ: "
-    "--vary in_order=off"
+    "allow settings that give the script's samples in another order, so its losses may differ: "
+    "--vary in_order=off, --vary across_epochs=on"
 )
 OTHER_PIXELS_HELP = (
     "allow decoders whose pixels differ from those that your own script has now, so its losses may differ: "

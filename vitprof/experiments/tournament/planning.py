@@ -310,6 +310,7 @@ def start_trial(
         cache_bytes=cache_bytes,
         packs=setting.packs,
         as_uint8=setting.as_uint8,
+        across_epochs=setting.across_epochs,
         sharing_strategy=setting.sharing_strategy,
         worker_threads=setting.worker_threads,
         decoder=_decoder_of(spec, script, setting),

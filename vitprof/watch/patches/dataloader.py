@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from vitprof.measure.step_columns import n_ready
+from vitprof.watch import early_iterators
 from vitprof.watch.events import NAN, Kind
 from vitprof.watch.fetch_times import MAKING, FetchTimes, unpacked
 from vitprof.watch.loader_facts import loader_facts
@@ -70,6 +71,7 @@ def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
             replacements.replace(base, "__next__", wrap)
         wrap = functools.partial(_sampling_recorded, recorder)
         replacements.replace(base, "_next_index", wrap)
+        replacements.keep(_Taken(recorder))
     workers = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
     if recorder.causal is not None and workers is not None and "_process_data" in vars(workers):
         wrap = functools.partial(_coming_noted, recorder)
@@ -110,10 +112,14 @@ def _begin_recorded(
             begin(self, loader, *args, **kwargs)
             return
         since_s = perf_counter()
+        # One that nobody has asked for yet begins for the script once it is given it.
+        is_early = early_iterators.is_beginning()
+        is_of_the_loop = MAKING.now.laps is None and not is_early
         try:
-            if MAKING.now.laps is None:
+            if is_of_the_loop:
                 recorder.before_begin()
-            since_s = own.since_s(loader, perf_counter())
+            if not is_early:
+                since_s = own.since_s(loader, perf_counter())
         except Exception as error:
             recorder.give_up(error)
         beginning.iterators.append(self)
@@ -123,10 +129,26 @@ def _begin_recorded(
         finally:
             beginning.iterators.remove(self)
         until_s = perf_counter()
-        if MAKING.now.laps is None:
+        if is_of_the_loop:
             _record_begun(recorder, self, loader, since_s, until_s)
 
     return begin_recorded
+
+
+class _Taken:
+    """Records that an iterator begins which has begun early (`early_iterators`): as the script is given it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.remove = early_iterators.listen(self._taken)
+        """Records no more."""
+
+    def _taken(self, iterator: Any, loader: Any, since_s: float) -> None:
+        try:
+            self._recorder.before_begin()
+        except Exception as error:
+            self._recorder.give_up(error)
+        _record_begun(self._recorder, iterator, loader, since_s, perf_counter())
 
 
 def _record_begun(
@@ -332,7 +354,8 @@ def _sampling_recorded(
         if recorder.causal is not None and MAKING.now.laps is None:
             recorder.causal.sampled(now_s - since_s)
         # A dataset that reads a loader of its own: that is part of making the batch.
-        if now_s - since_s >= LEAST_SAMPLING_S and MAKING.now.laps is None:
+        is_of_the_loop = MAKING.now.laps is None and not early_iterators.is_beginning()
+        if now_s - since_s >= LEAST_SAMPLING_S and is_of_the_loop:
             number = getattr(self, NUMBER, 0)
             recorder.emit((SAMPLED, now_s, get_ident(), number, since_s, NAN, NAN))
         return index
