@@ -267,14 +267,9 @@ def _ended_s(run: StoredRun, *, was_live: bool) -> float:
     """Returns when a run ended, in seconds since the epoch; `was_live`: it was going on at the last
     scrape.
     """
-    if run.live:
-        return np.inf
-    if was_live:
+    if was_live and not run.live:
         return now_s()
-    took_s = 0.0
-    if run.summary is not None:
-        took_s = run.summary.wall_s
-    return dt.datetime.fromisoformat(run.created_utc).timestamp() + float(np.nan_to_num(took_s))
+    return run.ended_s
 
 
 def _families(listed: Sequence[RunCounters]) -> Iterator[Metric]:

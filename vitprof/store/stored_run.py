@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -129,6 +131,18 @@ class StoredRun(recording.Recording):
     @property
     def live(self) -> bool:
         return self.status in LIVE_STATUSES
+
+    @property
+    def ended_s(self) -> float:
+        """Returns when it ended, in seconds since 1970, infinity while it goes on.
+
+        How long it waited in the queue is not stored: one that did has ended later than that.
+        """
+        if self.live:
+            return math.inf
+        submitted_s = dt.datetime.fromisoformat(self.created_utc).timestamp()
+        took_s = 0.0 if self.summary is None else self.summary.wall_s
+        return submitted_s + (took_s if math.isfinite(took_s) else 0.0)
 
     @property
     def group(self) -> RunGroup | None:
