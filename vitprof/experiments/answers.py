@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from vitprof.analysis import thresholds
+from vitprof.analysis.timing.summary import StepSums
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 from vitprof.analysis.tournament.recommend import least_others, recommend
 from vitprof.analysis.verdict.advice import apply
-from vitprof.analysis.verdict.answer import Answer, Proof, Relation, answer_of
+from vitprof.analysis.verdict.answer import Answer, Proof, Relation, answer_of, answer_so_far
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import own_script
 from vitprof.config.availability import can_run
@@ -43,6 +44,16 @@ def answers_of(store: RunStore, runs: Iterable[StoredRun]) -> dict[int, Answer]:
     """Returns the answers on those runs that have one, by number."""
     found = {run.id: answer_of_run(store, run) for run in runs}
     return {number: answer for number, answer in found.items() if answer is not None}
+
+
+def answer_of_live(so_far: StepSums) -> Answer | None:
+    """Returns what is known of a run that goes on, by the sums over its steps so far; None where it
+    has none, or their waits are not known."""
+    waits_frac = so_far.share(so_far.exposed_wait_s)
+    idle_frac = so_far.share(so_far.gap_s)
+    if not so_far.steps or not math.isfinite(waits_frac) or not math.isfinite(idle_frac):
+        return None
+    return answer_so_far(so_far.steps, waits_frac, idle_frac)
 
 
 def verdict_now(store: RunStore, run: StoredRun) -> Verdict | None:

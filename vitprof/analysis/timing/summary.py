@@ -91,6 +91,19 @@ def _samples_are_counted(n_steps: int, n_fed: int) -> bool:
     return n_steps - n_fed <= thresholds.UNCLEAR_LOADERS_FRAC * n_steps
 
 
+def mean_step_s(config: RunConfig, summary: RunSummary | None, so_far: StepSums) -> float:
+    """Returns the mean seconds of a step, waits included; of a run that has ended and whose samples
+    were not counted, the median. NaN before there is one.
+
+    `summary`: None of a run that goes on; then `so_far` counts.
+    """
+    if summary is None:
+        return so_far.step_s / so_far.steps if so_far.steps else math.nan
+    if math.isfinite(summary.samples_per_s) and config.batch_size:
+        return config.batch_size / summary.samples_per_s
+    return summary.step_ms_median / 1e3
+
+
 SUMMED = ("step_s", "data_wait_s", "exposed_wait_s", "gap_s", "compute_s")
 """Fields of `StepSums` that are sums of the column of the same name."""
 

@@ -36,21 +36,30 @@ def show_run(run: StoredRun, verdict: Verdict | None = None, found: Sequence[Pro
     """
     if run.summary is None or not run.summary.n_steps:
         return
-    title = f"run {run.id}: {run.name}"
-    if run.simulated:
-        title += " (simulated device)"
-    terminal.show(title)
-    verdict = verdict or run.verdict
-    is_conclusive = verdict is not None and verdict.is_conclusive
-    # of a run that failed early its error says more
-    if verdict is not None and (is_conclusive or run.status != "failed"):
-        terminal.show("", *answer_lines(run, answers.answer_of(verdict, found)))
-    terminal.show(*(f"  {sentence}" for sentence in on_ranks(run)))
+    terminal.show(title_of(run))
+    terminal.show(*lines_on_run(run, verdict or run.verdict, found))
     figures = figures_in_words(run)
     if terminal.is_wide():
         terminal.show_table((), figures, "", show_header=False)
     else:
         terminal.show_table((), [figure[:2] for figure in figures], "", show_header=False)
+
+
+def title_of(run: StoredRun) -> str:
+    title = f"run {run.id}: {run.name}"
+    if run.simulated:
+        title += " (simulated device)"
+    return title
+
+
+def lines_on_run(run: StoredRun, verdict: Verdict | None, found: Sequence[Proof]) -> list[str]:
+    """Returns the answer on a run, after an empty line, and what is to be said of its ranks."""
+    lines: list[str] = []
+    is_conclusive = verdict is not None and verdict.is_conclusive
+    # of a run that failed early its error says more
+    if verdict is not None and (is_conclusive or run.status != "failed"):
+        lines += ["", *answer_lines(run, answers.answer_of(verdict, found))]
+    return lines + [f"  {sentence}" for sentence in on_ranks(run)]
 
 
 def answer_lines(run: StoredRun, answer: Answer) -> list[str]:

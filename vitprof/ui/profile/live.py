@@ -26,11 +26,11 @@ from vitprof.analysis.timing.utilisation import (
     sm_activity_so_far,
 )
 from vitprof.analysis.tournament.entries import key_in_words
-from vitprof.analysis.verdict import answer as answers
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, gap_notes, live_figure
 from vitprof.charts.style import NEUTRAL
 from vitprof.config import accelerators, models, own_script
 from vitprof.cores import job_cores
+from vitprof.experiments import answers
 from vitprof.jobs import scheduling
 from vitprof.ui import answer_card, resources, widgets
 from vitprof.ui.live_chart import Pick, draw_growing, view_of
@@ -242,11 +242,9 @@ def draw_headline(run: store.StoredRun, series: resources.RunSeries) -> None:
             line = f":material/pending: **So far.** {line}"
         with st.container(key="verdict-line"):
             st.markdown(line)
-        if run.live and totals.steps and not run.config.loader_only:
-            waits_frac = totals.share(totals.exposed_wait_s)
-            idle_frac = totals.share(totals.gap_s)
-            if math.isfinite(waits_frac) and math.isfinite(idle_frac):
-                so_far = answers.answer_so_far(totals.steps, waits_frac, idle_frac)
+        if run.live and not run.config.loader_only:
+            so_far = answers.answer_of_live(totals)
+            if so_far is not None:
                 answer_card.draw_answer(so_far, no_fix="named when the run has ended")
 
 
@@ -286,9 +284,7 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
     speed = formats.number(totals.samples_per_s)
     tiles = [Tile("Samples/s", speed, simulated, "Throughput: samples in a second.")]
     if not run.config.loader_only:
-        step_s = math.nan
-        if totals.steps:
-            step_s = _step_s(run, totals)
+        step_s = summary.mean_step_s(run.config, run.summary, totals)
         tiles.append(Tile("Step", formats.seconds(step_s), None, STEP_HELP))
         utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:
@@ -316,16 +312,6 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
             border=True,
             height="stretch",
         )
-
-
-def _step_s(run: store.StoredRun, totals: summary.StepSums) -> float:
-    """Returns the mean seconds of a step, waits included; of a run that has ended and whose samples
-    were not counted, the median."""
-    if run.summary is None:
-        return totals.step_s / totals.steps
-    if math.isfinite(run.summary.samples_per_s) and run.config.batch_size:
-        return run.config.batch_size / run.summary.samples_per_s
-    return run.summary.step_ms_median / 1e3
 
 
 def _memory_tile(run: store.StoredRun, telemetry: arrays.Series) -> Tile:
