@@ -98,6 +98,7 @@ class Terminal:
         self.process = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, **own)
         os.close(inside)
         self.said = b""
+        self._sized_at = 0
 
     def read(self, until: Callable[[bytes], object] = lambda _said: False) -> bytes:
         """Everything that the program has written when `until` holds, or when it has ended."""
@@ -116,6 +117,24 @@ class Terminal:
 
     def press(self, key: bytes) -> None:
         os.write(self._fd, key)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Gives the terminal another size, as a person does with its window; `shown` is then what is
+        drawn from here on."""
+        self._size = rows, columns
+        self._sized_at = len(self.said)
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def shown(self) -> list[str]:
+        """Returns the rows as a person sees them now."""
+        screen = Screen(self._size[1], self._size[0], history=10_000)
+        pyte.ByteStream(screen).feed(self.said[self._sized_at :])
+        return screen.rows
+
+    def reads_lines(self) -> bool:
+        """Returns whether the terminal gives whole lines and shows what is typed, as a shell wants it."""
+        local_modes = termios.tcgetattr(self._fd)[3]
+        return bool(local_modes & termios.ICANON and local_modes & termios.ECHO)
 
     def end(self) -> tuple[int, list[Picture]]:
         """Waits for the program; its exit status, a picture at each of its marks, and one at the end."""

@@ -73,6 +73,8 @@ RUN_HERE: dict[str, list[str]] = {
     "vitprof code --strategy hdf5 --output train_hdf5.py": [],
     "vitprof runs": [],
     "vitprof runs --tag kept --json": [],
+    "vitprof top": [],
+    "vitprof top --once": [],
 }
 """Commands that are run as the pages have them, in this order, with what makes their jobs short."""
 RUN_ELSEWHERE = {

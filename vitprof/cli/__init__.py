@@ -27,6 +27,7 @@ from vitprof.cli import (
     run,
     runs,
     schema,
+    top,
     tournament,
     watch,
 )
@@ -52,6 +53,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
     },
     EXPORT: {
         "runs": runs.runs,
+        "top": top.top,
         "open": dashboard.open_dashboard,
         "export": export.export,
         "code": export.code,
