@@ -11,8 +11,9 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Self
 
@@ -147,8 +148,15 @@ class Wakeups:
 class TopScreen:
     """What is on the screen, and the thread that reads the store for it."""
 
-    def __init__(self, reader: StoreReader, first: Snapshot, wakeups: Wakeups) -> None:
+    def __init__(
+        self,
+        reader: StoreReader,
+        first: Snapshot,
+        wakeups: Wakeups,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._reader = reader
+        self._clock = clock
         self._wakeups = wakeups
         self._snapshot = first
         self._view = View().with_runs(self._listed(View()))
@@ -156,7 +164,9 @@ class TopScreen:
         """The beginning of a key that has not come in full."""
         self._read: Attempt[Snapshot] | None = None
         """The read that goes on; None while there is none."""
-        self._read_since_s = time.monotonic()
+        self._has_read = threading.Event()
+        """Set as that read ends, before it wakes: what it returns is there in a moment."""
+        self._read_since_s = clock()
         """When the last read began."""
         self._opened: int | None = None
         """The run whose answer the last read was to have; None for none."""
@@ -171,20 +181,24 @@ class TopScreen:
         return self._view.quits or self._is_cut_off
 
     def draw(self, live: Live) -> None:
-        console = live.console
-        width, height = _size_of(console)
-        lines, self._view = screen(self._snapshot, self._view, self._note, width, height, console)
-        text = joined(lines)
-        drawn = (live, (width, height), text)
+        size = _size_of(live.console)
+        text = self.picture(live.console)
+        drawn = (live, size, text)
         if drawn == self._drawn:
             return
         live.update(text, refresh=True)
         self._drawn = drawn
 
+    def picture(self, console: Console) -> Text:
+        """Returns what fills the console."""
+        width, height = console.size
+        lines, self._view = screen(self._snapshot, self._view, self._note, width, height, console)
+        return joined(lines)
+
     def wait(self) -> None:
         """Waits for a key, a signal, the end of a read, or until the next one is due."""
         keys = sys.stdin.fileno()
-        timeout_s = max(0.0, self._read_since_s + REFRESH_S - time.monotonic())
+        timeout_s = max(0.0, self._read_since_s + REFRESH_S - self._clock())
         if self._read is not None:
             timeout_s = REFRESH_S
         if self._keys:
@@ -203,8 +217,9 @@ class TopScreen:
 
         Raises `StoreGoneError`.
         """
-        now_s = time.monotonic()
-        if self._read is not None and self._read.is_over:
+        now_s = self._clock()
+        if self._read is not None and self._has_read.is_set():
+            self._has_read.clear()
             self._receive(self._read)
             self._read = None
         elif self._read is not None and now_s - self._read_since_s > SILENT_S:
@@ -230,6 +245,7 @@ class TopScreen:
         try:
             return self._reader.read(opened)
         finally:
+            self._has_read.set()
             self._wakeups.wake()
 
     def _receive(self, read: Attempt[Snapshot]) -> None:
