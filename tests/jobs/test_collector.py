@@ -239,3 +239,21 @@ def test_a_process_that_is_not_recorded_is_answered_and_no_run_is_told_of_it(
     n_steps = sum(len(each["step"]) for each in told if not isinstance(each, Note))
     assert n_steps == (6 if recorded else 0)
     assert bool(told) is recorded
+
+
+def test_the_gpu_of_another_rank_is_told_to_the_run() -> None:
+    pairs = [socket.socketpair() for _ in range(2)]
+    listener = Listener([theirs for _, theirs in pairs], "ranks")
+    streams = [ours.makefile("wb") for ours, _ in pairs]
+    for rank, stream in enumerate(streams):
+        environment = {"device": f"cuda:{rank}", "rank": rank, "world_size": 2}
+        write_message(stream, Note("environment", environment | {"gpu_uuid": f"GPU-{rank}"}))
+        stream.flush()
+    told: list[Message | None] = []
+    while not any(isinstance(each, Note) and each.kind == "gpu" for each in told):
+        told.append(listener.inbox.get(timeout=LIMIT_S))
+    for stream, (ours, _) in zip(streams, pairs, strict=True):
+        stream.close()
+        ours.close()
+    listener.join(LIMIT_S)
+    assert told[-1] == Note("gpu", {"uuid": "GPU-1"})

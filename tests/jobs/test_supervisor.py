@@ -96,5 +96,18 @@ def test_nvml_is_not_asked_for_a_gpu_of_rocm(
 ) -> None:
     started = Mock()
     monkeypatch.setattr(supervisor, "Telemetry", started)
-    JobRecorder._start_telemetry(Mock(_ranks={}), 1, {"device": "cuda:0"} | found)
+    JobRecorder._start_telemetry(Mock(_ranks={}, _other_gpus=[]), 1, {"device": "cuda:0"} | found)
     assert started.call_args.kwargs["nvidia"] is nvidia
+
+
+def test_the_gpus_of_other_ranks_count_whenever_they_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = Mock()
+    monkeypatch.setattr(supervisor, "Telemetry", started)
+    recorder = Mock(_ranks={}, _other_gpus=[], _telemetry=None)
+    JobRecorder._follow_gpu(recorder, "GPU-1")
+    JobRecorder._start_telemetry(recorder, 1, {"device": "cuda:0", "gpu_uuid": "GPU-0"})
+    JobRecorder._follow_gpu(recorder, "GPU-2")
+    added = [call.args for call in started.return_value.add_gpu.call_args_list]
+    assert added == [("GPU-1",), ("GPU-2",)]

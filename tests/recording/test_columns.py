@@ -27,6 +27,7 @@ UNITS = (
     "_bytes",
     "_bytes_per_s",
     "_w",
+    "_j",
     "_mhz",
 )
 PER_SECOND = ("samples_per_s_low", "samples_per_s_high")
@@ -40,7 +41,14 @@ NO_UNIT = {
     "queue_depth_mean",
     "worker",
 }
-NO_UNIT |= {"cpu_s_per_sample", "batch_values", "collectives", "epoch_samples", "worker_threads"}
+NO_UNIT |= {
+    "cpu_s_per_sample",
+    "batch_values",
+    "collectives",
+    "epoch_samples",
+    "worker_threads",
+    "energy_gpus",
+}
 
 
 @pytest.mark.parametrize(

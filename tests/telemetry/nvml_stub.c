@@ -5,7 +5,8 @@
  *   init 9             code that nvmlInit returns             e.nvmlDeviceGetName 3   code that one function returns
  *   count 1            number of GPUs (2 if not given)        device 15               code that all device calls return
  *   lost_after 7       device calls until the GPU is lost     pid.0 1234 / mem.0 4096 process on each GPU; mem -1: unknown
- *   util.1 55          a figure of GPU 1: util, total, reserved, used, power, limit, clock, temp, pcie (in NVML's units)
+ *   util.1 55          a figure of GPU 1: util, total, reserved, used, power, limit, clock, temp, pcie,
+ *                                                     energy (in NVML's units)
  *   gpm.1 1            GPU 1 has GPM counters; counter.1 30 is what both count: SM activity is its change from one sample
  *                      to the next, SM occupancy a tenth of that; metric 4 is the code that each metric has
  *   mig 1              GPU 1 is in MIG mode and has one slice, whose figures are .2; what is the card's it does not answer
@@ -183,6 +184,13 @@ int nvmlDeviceGetPowerUsage(gpu_t *gpu, unsigned *milliwatts) {
     DEVICE_CALL;
     NOT_OF_A_SLICE;
     *milliwatts = (unsigned)figure(gpu, "power", 0);
+    return OK;
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(gpu_t *gpu, unsigned long long *millijoules) {
+    DEVICE_CALL;
+    NOT_OF_A_SLICE;
+    *millijoules = (unsigned long long)figure(gpu, "energy", 0);
     return OK;
 }
 

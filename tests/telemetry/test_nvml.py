@@ -24,6 +24,7 @@ total.1 16000000000
 reserved.1 500
 used.1 4000
 power.1 71500
+energy.1 9000000
 clock.1 1410
 temp.1 63
 pcie.1 2500
@@ -32,6 +33,7 @@ GIVEN = {
     "gpu_util_pct": 55,
     "gpu_mem_used_bytes": 4000,
     "gpu_power_w": 71.5,
+    "gpu_energy_j": 9000,
     "gpu_sm_clock_mhz": 1410,
 }
 GIVEN |= {"gpu_temp_c": 63, "pcie_rx_bytes_per_s": 2.5e6}
@@ -234,21 +236,21 @@ result = {"seen": seen, "calls": calls("nvmlDeviceGetPcieThroughput")[0] - asked
 
 def test_a_gpu_lost_between_two_calls_of_a_sample_has_no_figures_at_all(run: Run) -> None:
     result = run("""
-for asked in range(10):  # a sample is 9 calls, those for the handle and for the GPM counters included
+for asked in range(11):  # a sample is 10 calls, those for the handle and for the GPM counters included
     before = calls("device")[0]
     control(FIGURES + f"lost_after {before + asked}")
     with Nvml() as nvml:
         result[asked] = nvml.read(SECOND, ()) | {"lost": nvml.lost.get(SECOND)}
     result[asked]["calls"] = calls("device")[0] - before
 """)
-    for asked in range(9):
+    for asked in range(10):
         assert (
             result[str(asked)].pop("calls") == asked + 1
         )  # none after the one that told: it could block
         assert result[str(asked)].pop("lost") == "GPU is lost"
         assert all(math.isnan(v) for v in result[str(asked)].values())
-    assert result["9"]["lost"] is None
-    assert result["9"]["pcie_rx_bytes_per_s"] == GIVEN["pcie_rx_bytes_per_s"]
+    assert result["10"]["lost"] is None
+    assert result["10"]["pcie_rx_bytes_per_s"] == GIVEN["pcie_rx_bytes_per_s"]
 
 
 @pytest.mark.parametrize(
@@ -308,11 +310,12 @@ with Nvml(clock=clock) as nvml:
     of_card = {
         name: value
         for name, value in GIVEN.items()
-        if name not in ("gpu_util_pct", "gpu_mem_used_bytes")
+        if name not in ("gpu_util_pct", "gpu_mem_used_bytes", "gpu_energy_j")
     }
     assert known == of_card | {"gpu_mem_used_bytes": 300, "gpu_mem_job_bytes": 200}
     no_sm = dict.fromkeys(("gpu_sm_active_pct", "gpu_sm_occupancy_pct"), NEEDS_HOPPER)
-    assert result["why"] == no_sm | {"gpu_util_pct": "NVML: Not Supported"}
+    not_of_a_slice = dict.fromkeys(("gpu_util_pct", "gpu_energy_j"), "NVML: Not Supported")
+    assert result["why"] == no_sm | not_of_a_slice
 
 
 SM = """

@@ -192,6 +192,9 @@ class Listener:
                     # unread, so that sending fails after a while with a line that says why
                     self._over.wait()
                     return
+                uuid = message.values.get("gpu_uuid")
+                if uuid and place.rank != self.places.first:
+                    self.inbox.put(Note("gpu", {"uuid": uuid}))
                 if place.start and place.rank == self.places.first:
                     self._tell_restarts(message.values, goes_on=place != self.places.begun_by)
                 for earlier in unplaced:

@@ -159,7 +159,7 @@ class RankProcesses:
             thread.start()
 
     def _read(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Passes on a rank's steps, and notes its end. What else it reports is like rank 0's."""
+        """Passes on a rank's steps and its GPU, and notes its end. What else it reports is like rank 0's."""
         end: dict[str, Any] = {}
         assert process.stdout is not None
         # what is no message: it is ended below
@@ -169,6 +169,8 @@ class RankProcesses:
                     self._buffer.steps(
                         {**message, "rank": np.full(len(message["step"]), float(rank))}
                     )
+                elif message.kind == "environment" and message.values.get("gpu_uuid"):
+                    self._buffer.gpu(message.values["gpu_uuid"])
                 elif message.kind == "end":
                     end = message.values
         if not end:

@@ -280,6 +280,8 @@ class JobRecorder:
         self._late_batches = LateBatchRecorder()
         self._ranks: dict[int, int] = {}
         """The processes of other ranks, and which these are."""
+        self._other_gpus: list[str] = []
+        """The GPUs of other ranks, by their UUIDs."""
         self._workers: list[int] = []
         """The processes that are workers of a watched script's loader now."""
         self._end: tuple[Status, str] | None = None
@@ -400,6 +402,8 @@ class JobRecorder:
                 self._start_telemetry(runner.pid, values)
             case "rank":
                 self._follow_rank(values["pid"], values["rank"])
+            case "gpu":
+                self._follow_gpu(values["uuid"])
             case "workers":
                 self._follow_workers(values["pids"])
             case "looked_at" | "workers_begun" | "late":
@@ -413,6 +417,11 @@ class JobRecorder:
         self._ranks[pid] = rank
         if self._telemetry is not None:
             self._telemetry.add_rank(pid, rank)
+
+    def _follow_gpu(self, uuid: str) -> None:
+        self._other_gpus.append(uuid)
+        if self._telemetry is not None:
+            self._telemetry.add_gpu(uuid)
 
     def _follow_workers(self, pids: list[int]) -> None:
         self._workers = pids
@@ -464,6 +473,8 @@ class JobRecorder:
         )
         for each, rank in self._ranks.items():
             self._telemetry.add_rank(each, rank)
+        for uuid in self._other_gpus:
+            self._telemetry.add_gpu(uuid)
         self._telemetry.follow_workers(self._workers)
         self._telemetry.start()
 

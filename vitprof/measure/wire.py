@@ -115,6 +115,10 @@ class EventBuffer:
         """Notes the process in which another rank of the job trains."""
         self._notes.append(Note("rank", {"rank": rank, "pid": pid}))
 
+    def gpu(self, uuid: str) -> None:
+        """Notes the GPU on which another rank of the job trains."""
+        self._notes.append(Note("gpu", {"uuid": uuid}))
+
     def end(self, status: str, error: str = "") -> None:
         """Notes the end of the job, its last message. `status` is done, stopped or failed."""
         self._notes.append(Note("end", {"status": status, "error": error}))

@@ -261,6 +261,10 @@ class TelemetrySample:
     memory_available_bytes: float = measured(
         "memory that programs can still use, of the machine or the control group, every 15 s"
     )
+    gpu_energy_j: float = measured(
+        "energy that the job's GPUs on this machine used since the first sample, summed, NVML's counter"
+    )
+    energy_gpus: float = measured("GPUs of the job behind gpu_energy_j")
 
 
 @dataclass(frozen=True)
@@ -408,6 +412,16 @@ class RunSummary:
         "median time of optimizer_compute_frac in a step"
     )
     other_compute_ms_median: Figure = measured("median time of other_compute_frac in a step")
+    training_s: Figure = measured(
+        "training time of one device: its compute and its idle time between steps, summed"
+    )
+    energy_j: Figure = measured(
+        "energy that the GPUs used in the training time, summed, by NVML's counter of total energy"
+    )
+    energy_by_power_j: Figure = measured(
+        "the same as the integral of power samples, where the GPU has no counter"
+    )
+    n_energy_gpus: int = counted("GPUs behind energy_j or energy_by_power_j")
 
 
 StopKind = Literal["stopped", "worker", "paused", "asleep"]

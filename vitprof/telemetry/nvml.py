@@ -248,6 +248,7 @@ GPU_FIELDS: dict[str, str] = {
     "gpu_mem_used_bytes": "GPU memory in use",
     "gpu_mem_job_bytes": "GPU memory of the job",
     "gpu_power_w": "power",
+    "gpu_energy_j": "energy",
     "gpu_sm_clock_mhz": "clock",
     "gpu_temp_c": "temperature",
     "pcie_rx_bytes_per_s": "PCIe",
@@ -269,6 +270,12 @@ _PLAIN: dict[str, tuple[Callable[[Call, Any], Any], Callable[[Any], float], bool
         lambda ask, gpu: ask("nvmlDeviceGetPowerUsage", gpu),
         lambda milliwatts: milliwatts / 1e3,
         True,
+    ),
+    # A slice shares its card's counter with other jobs: it has none of its own.
+    "gpu_energy_j": (
+        lambda ask, gpu: ask("nvmlDeviceGetTotalEnergyConsumption", gpu),
+        lambda millijoules: millijoules / 1e3,
+        False,
     ),
     "gpu_sm_clock_mhz": (
         lambda ask, gpu: ask("nvmlDeviceGetClockInfo", gpu, pynvml.NVML_CLOCK_SM),
@@ -422,6 +429,16 @@ class Nvml:
             return nothing
         self.lost.pop(gpu, None)
         return nothing | values
+
+    def energy_j(self, gpu: str) -> float:
+        """Returns what a GPU, named by its UUID, has used since its driver was loaded, in joules; NaN
+        where that cannot be read.
+        """
+        handle = self.call("nvmlDeviceGetHandleByUUID", gpu)
+        if handle is None:
+            return math.nan
+        millijoules = self.call("nvmlDeviceGetTotalEnergyConsumption", handle)
+        return math.nan if millijoules is None else millijoules / 1e3
 
     def processes(self, gpu: str) -> dict[int, float]:
         """Returns the processes that compute on a GPU that was `read` before: id -> its bytes

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, StopKind
+from vitprof.telemetry.energy import EnergyMeter
 from vitprof.telemetry.memory import shared_memory
 from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo, Nvml
 from vitprof.telemetry.other_programs import OtherPrograms
@@ -222,6 +223,9 @@ class Telemetry:
         self._clock = clock
         self._nvml: Nvml | None = None
         self._gpu: str | None = None
+        self._other_gpus: tuple[str, ...] = ()
+        """The GPUs of the job's other ranks on this machine."""
+        self._energy = EnergyMeter()
         self._had: set[str] = set()
         """Fields that had a figure at least once: what is missing now and then is not named."""
         self._sought = False
@@ -250,6 +254,12 @@ class Telemetry:
     def start(self) -> None:
         """Begins sampling; the first row comes at once. Can be called only once."""
         self._thread.start()
+
+    def add_gpu(self, uuid: str) -> None:
+        """Adds the GPU of another rank of the job, whose energy counts too. May be called in any thread."""
+        if self._nvidia and uuid not in self._other_gpus:
+            # a new tuple: the telemetry's thread may go through the old one
+            self._other_gpus = (*self._other_gpus, uuid)
 
     def stop(self) -> None:
         """Ends the thread and waits for it. May be called again, and without `start`."""
@@ -312,6 +322,12 @@ class Telemetry:
                 f"GPU lost at {now - self._began_s:.1f} s: {self._gpu} does not answer ({cause}); "
                 "its figures are not available while that lasts"
             )
+        readings = {self._gpu: figures["gpu_energy_j"]}
+        for uuid in self._other_gpus:
+            if uuid not in readings:
+                readings[uuid] = self._nvml.energy_j(uuid)
+        used = self._energy.total(readings)
+        figures |= {"gpu_energy_j": used.joules, "energy_gpus": used.n_gpus}
         self._had |= {name for name, value in figures.items() if not math.isnan(value)}
         reasons = self._nvml.why_not.get(self._gpu, {})
         missing = {name: reason for name, reason in reasons.items() if name not in self._had}

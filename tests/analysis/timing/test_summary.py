@@ -290,7 +290,7 @@ def test_an_empty_run_has_counts_of_0_and_one_of_one_step_has_figures_unless_it_
     s = summary_of(made_steps([], []), phases=[Phase("prepare", 97.0, 98.0)])
     known = {name: value for name, value in dataclasses.asdict(s).items() if not math.isnan(value)}
     names = ("n_steps", "n_steady_steps", "n_divided_steps", "n_samples", "n_epochs_measured")
-    counts = dict.fromkeys((*names, "n_unreadable"), 0)
+    counts = dict.fromkeys((*names, "n_unreadable", "n_energy_gpus"), 0)
     assert known == counts | {"prepare_s": 1.0, "wall_s": 13.0}
     s = summary_of(made_steps([0.75], [0.25]))
     assert (s.n_steady_steps, s.samples_per_s, s.step_ms_p95) == (1, 10.0, 1000.0)
@@ -368,6 +368,25 @@ def test_sm_activity_counts_where_the_sample_before_did(steps: Any) -> None:
     assert math.isnan(
         summary_of(steps, telemetry=made_telemetry(t_s=[100.5, 100.7])).gpu_sm_active_pct_mean
     )
+
+
+def test_the_training_time_and_its_energy(steps: Any) -> None:
+    begins_s = float(steps["t_start_s"][0])
+    t_s = begins_s - 1 + np.arange(0, 10, 0.1)
+    watts = 200.0
+    telemetry = made_telemetry(
+        t_s=t_s, gpu_energy_j=watts * (t_s - t_s[0]), energy_gpus=1.0, gpu_power_w=50.0
+    )
+    s = summary_of(steps, telemetry=telemetry)
+    assert s.training_s == pytest.approx(TRAINING_S)
+    assert s.energy_j == pytest.approx(watts * TRAINING_S)
+    assert (s.n_energy_gpus, math.isnan(s.energy_by_power_j)) == (1, True)
+    without = {**telemetry, "gpu_energy_j": np.full(len(t_s), NAN)}
+    assert summary_of(steps, telemetry=without).energy_by_power_j == pytest.approx(50 * TRAINING_S)
+    of_slice = summary_of(steps, telemetry=without, gpu_uuid="MIG-1")  # type: ignore[arg-type]
+    assert (math.isnan(of_slice.energy_by_power_j), of_slice.n_energy_gpus) == (True, 0)
+    alone = summary_of(steps, config=RunConfig(loader_only=True), telemetry=telemetry)
+    assert np.isnan([alone.training_s, alone.energy_j]).all()
 
 
 def test_cpu_time_is_known_only_where_the_job_has_a_process_of_its_own(steps: Any) -> None:

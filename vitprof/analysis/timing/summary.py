@@ -24,6 +24,7 @@ from vitprof.analysis.intervals import ratio_interval
 from vitprof.analysis.timing import steady
 from vitprof.analysis.timing.chain import covered_before, nanoseconds, spans_of
 from vitprof.analysis.timing.compute_parts import divide_compute, divided_figures
+from vitprof.analysis.timing.energy import TrainingEnergy, training_energy
 from vitprof.analysis.timing.gaps import Gaps, RunGaps, find_gaps
 from vitprof.config import RunConfig, accelerators, own_script, parts
 from vitprof.recording.columns import TIMED_STAGES, Phase, RunSummary, Stop
@@ -351,6 +352,14 @@ def summarise(
     divided = divide_compute(steps, keep)
     trained = not config.loader_only
     idle = gaps.training.shares() if trained else {}
+    training_s = math.nan
+    energy = TrainingEnergy()
+    if trained and gaps.training.span_ns:
+        training_s = gaps.training.span_s
+        shares_card = str(facts.get("gpu_uuid") or "").startswith("MIG-")
+        energy = training_energy(
+            steps, phases, telemetry, counted, training_s, shares_card=shares_card
+        )
 
     def spent(phase: str) -> float:
         took = [p.t_end_s - p.t_start_s for p in phases if p.name == phase]
@@ -417,6 +426,10 @@ def summarise(
         ),
         n_divided_steps=0 if divided is None else divided.n,
         **divided_figures(divided),
+        training_s=training_s,
+        energy_j=energy.by_counter_j,
+        energy_by_power_j=energy.by_power_j,
+        n_energy_gpus=energy.n_gpus,
         **{
             f"{stage}_ms": mean(column(steps, f"{stage}_s")[keep]) * 1e3 for stage in LOADING_STAGES
         },
