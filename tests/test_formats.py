@@ -13,7 +13,9 @@ from vitprof import formats
 NAN, INF = math.nan, math.inf
 
 
-@pytest.mark.parametrize("shown", [formats.number, formats.percent, formats.seconds, formats.size])
+@pytest.mark.parametrize(
+    "shown", [formats.number, formats.percent, formats.seconds, formats.size, formats.energy]
+)
 @pytest.mark.parametrize("value", [None, NAN, INF, -INF])
 def test_what_is_not_available_is_never_a_number(shown: object, value: float | None) -> None:
     assert callable(shown)
@@ -50,6 +52,13 @@ CASES: dict[Any, dict[float, str]] = {
     }
     | {99.96: "1 min 40 s", 200: "3 min 20 s", 3599.4: "59 min 59 s", 3599.6: "1 h 00 min"}
     | {3900: "1 h 05 min", 7199: "2 h 00 min", 100 * 3600: "100 h 00 min"},
+    formats.energy: {
+        0: "0 J",
+        12.3: "12.3 J",
+        999.6: "1.00 kJ",
+        22_200: "22.2 kJ",
+        3.4e6: "3.40 MJ",
+    },
     formats.size: {
         0: "0 B",
         512: "512 B",
@@ -82,3 +91,23 @@ def test_a_number_may_have_a_unit() -> None:
 @given(st.floats(1e-3, 1e12))
 def test_a_number_is_never_off_by_more_than_half_of_its_third_digit(value: float) -> None:
     assert float(formats.number(value).replace(",", "")) == pytest.approx(value, rel=5.1e-3)
+
+
+@pytest.mark.parametrize(
+    ("value", "currency", "words"),
+    [
+        (0.0, "USD", "0 USD"),
+        (0.00299, "USD", "0.00299 USD"),
+        (0.0000012345, "", "0.00000123"),
+        (0.5, "EUR", "0.500 EUR"),
+        (0.996, "EUR", "1.00 EUR"),
+        (2.5, "", "2.50"),
+        (1234.5, "USD", "1,234.50 USD"),
+        (NAN, "USD", formats.NOT_AVAILABLE),
+        (None, "USD", formats.NOT_AVAILABLE),
+    ],
+)
+def test_money_has_cents_and_below_one_three_digits(
+    value: float | None, currency: str, words: str
+) -> None:
+    assert formats.money(value, currency) == words

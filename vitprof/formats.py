@@ -80,3 +80,32 @@ def size(n_bytes: float | int | None) -> str:
             return number(value, unit)
         value /= 1024
     return number(value, "TiB")
+
+
+def money(value: float | None, currency: str) -> str:
+    """Returns an amount with cents, below 1 with three significant digits: 1,234.50 USD, 0.00299 USD."""
+    if value is None or not math.isfinite(value):
+        return NOT_AVAILABLE
+    is_small = abs(value) < 0.995
+    amount = _significant(value) if is_small else f"{value:,.2f}"
+    return f"{amount} {currency}" if currency else amount
+
+
+def _significant(value: float) -> str:
+    """Returns an amount below 1 with three significant digits, and never as a power of ten."""
+    if not value:
+        return "0"
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.{decimals}f}"
+
+
+def energy(joules: float | None) -> str:
+    """Returns an amount of energy in the unit that suits it: 860 J, 1.20 kJ, 3.40 MJ."""
+    if joules is None or not math.isfinite(joules):
+        return NOT_AVAILABLE
+    shown = abs(float(f"{joules:.3g}"))
+    if shown < 1e3:
+        return number(joules, "J")
+    if shown < 1e6:
+        return number(joules / 1e3, "kJ")
+    return number(joules / 1e6, "MJ")

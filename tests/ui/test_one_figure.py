@@ -1,7 +1,9 @@
 """A recorded run has one idle share, one verdict and one gain, wherever they are shown."""
 
+import html
 import io
 import json
+import math
 
 import pandas as pd
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from tests.command_line import Call, succeeds
 from tests.ui.dashboard import app, said
 from vitprof import demo, formats
-from vitprof.analysis.verdict.answer import Answer
+from vitprof.analysis.timing.gaps import RunGaps
+from vitprof.analysis.verdict.answer import Answer, cost_in_words
+from vitprof.config.device_rate import DEVICE_RATE
 from vitprof.experiments import answers
 from vitprof.export import bundle, tables
 from vitprof.export.markdown import answer_markdown
@@ -90,3 +94,67 @@ def test_the_gain_is_the_same_on_the_page_in_the_terminal_and_in_a_table(
         assert most in said(app(run=str(number)))
         assert most in succeeds(call, "runs", str(number))
         assert row["gain_at_most"] == pytest.approx(ceiling.times)
+
+
+def test_the_parts_of_the_cost_add_up_to_the_wall_clock_of_recorded_runs(
+    store: RunStore, recorded: dict[str, int]
+) -> None:
+    n_told = 0
+    for number in recorded.values():
+        run = store.run(number)
+        answer = answer_of(store, run)
+        if answer.cost is None:
+            assert not answer.is_conclusive
+            continue
+        n_told += 1
+        steps = store.steps(number)
+        wall = RunGaps.of(steps, run.phases).training
+        whole = answer.cost.so_far.whole.seconds
+        assert whole == pytest.approx(wall.span_s)
+        parts = answer.cost.so_far.parts
+        assert math.fsum(part.seconds for part in parts) == pytest.approx(wall.span_s)
+        waited_s = (wall.exposed_wait_ns.sum() / 1e9) + wall.seconds("h2d")
+        assert answer.cost.so_far.waiting.seconds == pytest.approx(waited_s, rel=1e-6)
+    assert n_told >= 4
+
+
+def test_the_cost_is_the_same_on_every_surface(
+    store: RunStore,
+    recorded: dict[str, int],
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(DEVICE_RATE, "2.50 USD")
+    n_with_money = 0
+    for number in recorded.values():
+        run = store.run(number)
+        answer = answer_of(store, run)
+        cost = answer.cost
+        plain = json.loads(succeeds(call, "runs", str(number), "--json"))["idle_cost"]
+        text = tables.summary_csv([run], answers.answers_of(store, [run]))
+        (row,) = pd.read_csv(io.StringIO(text)).to_dict("records")
+        if cost is None:
+            assert plain is None
+            assert pd.isna(row["waiting_s"])
+            continue
+        words = cost_in_words(answer)
+        shown = {
+            "page": words[0].upper() + words[1:] in said(app(run=str(number))),
+            "terminal": words in " ".join(succeeds(call, "runs", str(number)).split()),
+            "markdown": words in answer_markdown(run, answer).replace("\\", ""),
+            "report": words
+            in html.unescape(succeeds(call, "export", str(number), "--format", "html")),
+        }
+        assert all(shown.values()), (number, words, shown)
+        waiting = cost.so_far.waiting
+        assert plain["so_far"]["waiting"]["seconds"] == pytest.approx(waiting.seconds)
+        assert row["waiting_s"] == pytest.approx(waiting.seconds)
+        if math.isfinite(waiting.money):
+            n_with_money += 1
+            assert row["waiting_money"] == pytest.approx(waiting.money)
+            assert plain["so_far"]["waiting"]["money"] == pytest.approx(waiting.money)
+            assert "at 2.50 USD an hour" in words
+        else:
+            assert pd.isna(row["waiting_money"])
+            assert plain["so_far"]["waiting"]["money"] is None
+    assert n_with_money

@@ -78,6 +78,7 @@ def dashboard(
     if version:
         terminal.print_text(f"vitprof {vitprof.__version__}\n")
         return
+    terminal.check_rate()
     serve(main_script(), port, no_browser=no_browser)
 
 
@@ -86,6 +87,7 @@ def demo(
     no_browser: Annotated[bool, typer.Option("--no-browser", help=NO_BROWSER_HELP)] = False,
 ) -> None:
     """Open the dashboard on example runs and a tournament, recorded beforehand. Your own runs are left alone."""
+    terminal.check_rate()
     script = main_script()
     place, replaced = make_home()
     os.environ["VITPROF_HOME"] = str(place)

@@ -63,13 +63,18 @@ def _summary_parquet(store: RunStore, runs: list[StoredRun], file: BinaryIO) -> 
     file.write(tables.summary_parquet(runs, answers.answers_of(store, runs)))
 
 
+def _json(store: RunStore, runs: list[StoredRun], file: BinaryIO, *, series: bool = True) -> None:
+    found = answers.answers_of(store, runs)
+    tables.write_runs_json(store, runs, file, series=series, answers=found)
+
+
 FORMATS: dict[str, Write] = {
     "csv": _summary_csv,
     "steps-csv": tables.write_steps_csv,
     "parquet": _summary_parquet,
     "steps-parquet": tables.write_steps_parquet,
-    "json": partial(tables.write_runs_json, series=False),
-    "steps-json": tables.write_runs_json,
+    "json": partial(_json, series=False),
+    "steps-json": _json,
     "html": _html,
     "trace": _trace,
 }
@@ -151,6 +156,7 @@ def export(
             "format", kind, "a terminal cannot show it; give --output and a file name"
         )
     terminal.check_output(output, "csv" if csv is not None else "output")
+    terminal.check_rate()
     write = FORMATS[kind]
     if kind == "trace":
         packed = output is not None and output.suffix == ".gz"

@@ -30,6 +30,7 @@ def serve_tools(
         text = resources.files("vitprof.mcp_server").joinpath("SKILL.md")
         terminal.print_text(text.read_text(encoding="utf-8"))
         return
+    terminal.check_rate()
     # slow to import, and may be missing
     from vitprof.cli.schema import PRINTED
     from vitprof.mcp_server.access import Access

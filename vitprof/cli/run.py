@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from vitprof.analysis.verdict.answer import answer_of
 from vitprof.analysis.verdict.headroom import Headroom, headroom_sentence
 from vitprof.cli.common import options, results, terminal
 from vitprof.cli.common.fitted import Fitted, find_fitting
 from vitprof.cli.common.progress import PROGRESS_EVERY_S, progress, run_progress, trial_progress
 from vitprof.config import GROUPS, RunConfig, fitting
 from vitprof.config.bounds import ANCHOR_REPEATS
+from vitprof.config.device_rate import rate_if_valid
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreAwayError
 from vitprof.experiments.headroom_runs import (
@@ -59,6 +61,7 @@ def run(
     fitted = find_fitting(settings, named=named)
     config = dataclasses.replace(config, **fitted.settings)
     terminal.check_output(csv, "csv")
+    terminal.check_rate()
     if headroom:
         # raises before the run if its headroom cannot be measured
         anchor_configs(config)
@@ -72,7 +75,10 @@ def run(
             finished, repeats=REPEATS, quiet=as_json, anyway=anyway
         )
     if as_json:
-        terminal.print_json(tables.run_object(finished) | extra)
+        answer = None
+        if finished.verdict is not None:
+            answer = answer_of(finished.verdict, summary=finished.summary, rate=rate_if_valid())
+        terminal.print_json(tables.run_object(finished, answer=answer) | extra)
     terminal.show(*finished.notices, console=terminal.err)
     if csv is not None:
         write_text(csv, tables.summary_csv([finished]))

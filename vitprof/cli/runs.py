@@ -64,6 +64,7 @@ def runs(
     if run is not None:
         of_a_list = [name for name in context.params if name not in ("run", "as_json")]
         terminal.refuse_given(context, of_a_list, f"it is for the list; run {run} alone is shown")
+        terminal.check_rate()
     filters = {
         "status": status,
         "strategy": strategy,
@@ -112,7 +113,8 @@ def runs(
 
 def _show(store: RunStore, run: StoredRun, as_json: bool) -> None:
     if as_json:
-        terminal.print_json(run_object(run, store.tags(run.id)))
+        answer = answers.answer_of_run(store, run)
+        terminal.print_json(run_object(run, store.tags(run.id), answer))
         return
     if run.summary is None or not run.summary.n_steps:
         terminal.out.print(f"run {run.id}: {run.name}: {run.status}")

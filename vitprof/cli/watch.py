@@ -30,6 +30,7 @@ from vitprof.cli import dashboard
 from vitprof.cli.common import results, terminal
 from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config import bounds, own_script
+from vitprof.config.device_rate import device_rate, rate_if_valid
 from vitprof.experiments import answers
 from vitprof.export import tables, write_text
 from vitprof.export.markdown import answer_markdown
@@ -104,6 +105,7 @@ def watch(
     name = terminal.name_to_keep(name)
     terminal.check_output(json_file, "json")
     terminal.check_output(events, "events")
+    _check_rate()
     event_files = EventFiles(events) if events is not None else None
     link = TrackerLink(log_to) if log_to else None
     so_far = WatchedSoFar() if not quiet and can_show(sys.stderr) else None
@@ -150,7 +152,7 @@ def watch(
                     if line:
                         _say(line)
                 if json_file is not None:
-                    write_text(json_file, terminal.json_text(tables.run_object(run)))
+                    _write_json(store, run, json_file)
         except (Exception, SystemExit) as error:
             # the script goes on, and how it ends is how this command does
             _say(errors.one_line(error))
@@ -169,6 +171,14 @@ def _check_steps(steps: int | None) -> None:
         f"the first {WARMUP_STEPS} are its warm-up, and a verdict needs {thresholds.MIN_STEPS} more"
     )
     terminal.complain(f"--steps {steps}: give {least} or more: {why}", terminal.EXIT_BAD_VALUE)
+
+
+def _check_rate() -> None:
+    """Says what is wrong with the price of a device, if anything is. The script runs all the same."""
+    try:
+        device_rate()
+    except errors.VitprofError as error:
+        _say(f"{errors.one_line(error)}; until then no money is told")
 
 
 def _say(line: str) -> None:
@@ -323,6 +333,12 @@ def _show_result(store: RunStore, run: StoredRun, *, quiet: bool, markdown: bool
     terminal.show(*lines, console=terminal.err)
 
 
+def _write_json(store: RunStore, run: StoredRun, file: Path) -> None:
+    """Writes a run with its answer as JSON."""
+    answer = answers.answer_of_run(store, run)
+    write_text(file, terminal.json_text(tables.run_object(run, answer=answer)))
+
+
 def _transforms(run: StoredRun) -> list[str]:
     """Returns the lines on the transforms of a run, if it has their times."""
     transforms = loading.transform_times(run.facts)
@@ -340,7 +356,8 @@ def _result(store: RunStore, run: StoredRun) -> list[str]:
     if s is None or not s.n_steps or verdict is None:
         return []
     lines = [f"\nvitprof run {run.id}: {run.name}"]
-    answer = answer_of(verdict, answers.proofs_of(store, run, verdict))
+    found = answers.proofs_of(store, run, verdict)
+    answer = answer_of(verdict, found, summary=s, rate=rate_if_valid())
     lines += results.answer_lines(run, answer)
     lines.append(f"  based on {', '.join(_based_on(run, s))}")
     divided = divided_compute_of(s)

@@ -15,9 +15,11 @@ from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 from vitprof.analysis.tournament.recommend import least_others, recommend
 from vitprof.analysis.verdict.advice import apply
 from vitprof.analysis.verdict.answer import Answer, Proof, Relation, answer_of, answer_so_far
+from vitprof.analysis.verdict.evidence import device_kind
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import own_script
 from vitprof.config.availability import can_run
+from vitprof.config.device_rate import rate_if_valid
 from vitprof.errors import ConfigError
 from vitprof.experiments.headroom_runs import find_headroom
 from vitprof.experiments.tournament.planning import PlannedTrial, in_turns
@@ -37,7 +39,12 @@ def answer_of_run(store: RunStore, run: StoredRun, view: View | None = None) -> 
     verdict = verdict_now(store, run)
     if verdict is None:
         return None
-    return answer_of(verdict, proofs_of(store, run, verdict, view))
+    return answer_of(
+        verdict,
+        proofs_of(store, run, verdict, view),
+        summary=run.summary,
+        rate=rate_if_valid(),
+    )
 
 
 def answers_of(store: RunStore, runs: Iterable[StoredRun]) -> dict[int, Answer]:
@@ -46,14 +53,29 @@ def answers_of(store: RunStore, runs: Iterable[StoredRun]) -> dict[int, Answer]:
     return {number: answer for number, answer in found.items() if answer is not None}
 
 
-def answer_of_live(so_far: StepSums) -> Answer | None:
+def answer_of_live(run: StoredRun, so_far: StepSums) -> Answer | None:
     """Returns what is known of a run that goes on, by the sums over its steps so far; None where it
     has none, or their waits are not known."""
     waits_frac = so_far.share(so_far.exposed_wait_s)
     idle_frac = so_far.share(so_far.gap_s)
     if not so_far.steps or not math.isfinite(waits_frac) or not math.isfinite(idle_frac):
         return None
-    return answer_so_far(so_far.steps, waits_frac, idle_frac)
+    return answer_so_far(
+        so_far.steps,
+        waits_frac,
+        idle_frac,
+        training_s=so_far.step_s,
+        rate=rate_if_valid(),
+        n_devices=_n_devices(run),
+        simulated=run.simulated,
+    )
+
+
+def _n_devices(run: StoredRun) -> int:
+    """Returns how many devices a run trains on: one for each rank, but one for all that the CPU trains."""
+    if device_kind(run.config, run.environment) == "cpu":
+        return 1
+    return int(run.environment.get("world_size") or 1)
 
 
 def verdict_now(store: RunStore, run: StoredRun) -> Verdict | None:

@@ -7,11 +7,13 @@ nothing. The verdict is judged again from the steps, for this machine.
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from vitprof import errors, export, formats, names
+from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.datasets.own import registry
@@ -27,7 +29,7 @@ from vitprof.recording.archive import (
     ArchiveError,
     need,
 )
-from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY
+from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, RunSummary
 from vitprof.recording.recording import Columns, Recording
 from vitprof.store import MAX_NOTE, RunGroup, RunStore, StoredRun
 from vitprof.store.nodes import PossiblePart
@@ -305,15 +307,30 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
     steps, telemetry = _series(run)
     facts = run.environment | run.facts
     try:
+        gaps = RunGaps.of(steps, run.phases)
         # Made here, so that a sender cannot invent them.
         if run.verdict is not None:
-            verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run)
-        idle = spark(steps, run.phases)
+            verdict = judge(
+                run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=gaps
+            )
+        idle = spark(steps, run.phases, gaps.every)
+        summary = _with_training_time(run, gaps)
     except (errors.VitprofError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise ArchiveError(
             f"run {run.run_id}: its steps do not make sense ({errors.one_line(error)})"
         ) from error
-    return RunInFile(dataclasses.replace(run, verdict=verdict), renamed, idle, ranks)
+    judged_run = dataclasses.replace(run, verdict=verdict, summary=summary)
+    return RunInFile(judged_run, renamed, idle, ranks)
+
+
+def _with_training_time(run: Recording, gaps: RunGaps) -> RunSummary | None:
+    """Returns the figures of a run with its training time, which earlier versions did not note."""
+    summary = run.summary
+    if summary is None or run.config.loader_only or math.isfinite(summary.training_s):
+        return summary
+    if not gaps.training.span_ns:
+        return summary
+    return dataclasses.replace(summary, training_s=gaps.training.span_s)
 
 
 def _insert(into: RunImport, runs: Sequence[RunInFile]) -> Imported:

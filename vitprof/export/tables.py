@@ -27,7 +27,9 @@ from vitprof.analysis.timing.compute_parts import divided_compute_of, parts_in_w
 from vitprof.analysis.verdict import headroom, rendering
 from vitprof.analysis.verdict.answer import Answer, answer_of, causes_in_words
 from vitprof.config import CONFIG_COLUMNS, RunConfig, descriptions, types_of
+from vitprof.config.device_rate import rate_if_valid
 from vitprof.recording import codec, columns, recording
+from vitprof.recording.idle_cost import IdleCost
 from vitprof.store import RunStore, StoredRun, chunks
 from vitprof.store.nodes import MOMENTS, of_other_ranks
 
@@ -47,6 +49,15 @@ ANSWER_DOCS: dict[str, str] = {
     "proof_tournament": "number of the tournament that has shown that",
     "fix": "what to change",
     "other_programs_cores": "CPU cores that other programs used meanwhile, where that was much",
+    "waiting_s": "seconds of the training time that all devices together waited for data",
+    "recoverable_s": "what a fix gets back of that, as recoverable_by says",
+    "recoverable_by": "proven: by runs of the fix, measured: by replaying batches, at most: all of the wait",
+    "waiting_money": "what waiting_s cost at the price in VITPROF_DEVICE_RATE",
+    "recoverable_money": "the same of recoverable_s",
+    "currency": "currency of that price",
+    "waiting_at_most_j": "energy of waiting_s: its share of all energy, which is the most that it can be",
+    "recoverable_at_most_j": "the same of recoverable_s",
+    "energy_by": "counter: NVML's counter of total energy, power: samples of the power",
 }
 """Columns of the answer on a run -> what they are; empty where there is no verdict."""
 SUMMARY_HEADER = (
@@ -76,6 +87,7 @@ KINDS: dict[str, type] = (
         name: float
         for name in ANSWER_DOCS
         if name.startswith(("idle_frac", "gain_at", "gain_proven", "other_programs"))
+        or name.endswith(("_s", "_money", "_j"))
     }
 )
 """Column -> the type of its values; a column of steps that only another version knows holds
@@ -127,7 +139,7 @@ def answer_values(run: StoredRun, answer: Answer | None) -> dict[str, object]:
     """
     values: dict[str, object] = dict.fromkeys(ANSWER_DOCS)
     if answer is None and run.verdict is not None:
-        answer = answer_of(run.verdict)
+        answer = answer_of(run.verdict, summary=run.summary, rate=rate_if_valid())
     if answer is None:
         return values
     if not answer.is_conclusive:
@@ -152,6 +164,27 @@ def answer_values(run: StoredRun, answer: Answer | None) -> dict[str, object]:
     for signature in run.verdict.signatures if run.verdict is not None else ():
         if signature.name == "other-programs":
             values["other_programs_cores"] = signature.evidence.get("cores")
+    return values | _cost_values(answer.cost)
+
+
+def _cost_values(cost: IdleCost | None) -> dict[str, object]:
+    """Returns what the idle time of a run cost, by the columns of `ANSWER_DOCS` that are known."""
+    if cost is None:
+        return {}
+    waiting = cost.so_far.waiting
+    values: dict[str, object] = {
+        "waiting_s": waiting.seconds,
+        "waiting_money": columns.json_number(waiting.money),
+        "waiting_at_most_j": columns.json_number(waiting.joules),
+        "currency": cost.currency or None,
+        "energy_by": cost.energy_by or None,
+    }
+    recoverable = cost.so_far.recoverable
+    if recoverable is not None:
+        values["recoverable_s"] = recoverable.seconds
+        values["recoverable_by"] = cost.recoverable_by
+        values["recoverable_money"] = columns.json_number(recoverable.money)
+        values["recoverable_at_most_j"] = columns.json_number(recoverable.joules)
     return values
 
 
@@ -456,22 +489,30 @@ def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> Any:
 # JSON
 
 
-def run_object(run: StoredRun, tags: Sequence[str] = ()) -> dict[str, Any]:
+def run_object(
+    run: StoredRun, tags: Sequence[str] = (), answer: Answer | None = None
+) -> dict[str, Any]:
     """Returns a run as one JSON object, a `Recording` without series; its phases count from the
-    run's beginning.
+    run's beginning. `answer`: the answer on it, which knows what its idle time cost.
     """
     origin = run.t_origin_s or 0.0
     phases = [
         dataclasses.replace(p, t_start_s=p.t_start_s - origin, t_end_s=p.t_end_s - origin)
         for p in run.phases
     ]
-    shown = dataclasses.replace(run, phases=tuple(phases), tags=tuple(tags))
+    cost = None if answer is None else answer.cost
+    shown = dataclasses.replace(run, phases=tuple(phases), tags=tuple(tags), idle_cost=cost)
     plain: dict[str, Any] = codec.to_plain(shown, recording.Recording)
     return plain | {"error": run.error or None}
 
 
 def write_runs_json(
-    store: RunStore, runs: Iterable[StoredRun], file: BinaryIO, *, series: bool = True
+    store: RunStore,
+    runs: Iterable[StoredRun],
+    file: BinaryIO,
+    *,
+    series: bool = True,
+    answers: Answers | None = None,
 ) -> None:
     """Writes runs as one JSON object on one line; each has its steps and telemetry, by column.
 
@@ -484,7 +525,7 @@ def write_runs_json(
     for number, run in enumerate(runs):
         if number:
             file.write(b", ")
-        about = run_object(run, store.tags(run.id))
+        about = run_object(run, store.tags(run.id), (answers or {}).get(run.id))
         about = {name: value for name, value in about.items() if name not in read}
         file.write(_json(about).removesuffix("}").encode())
         for name, of_run in read.items():

@@ -16,7 +16,7 @@ from vitprof.analysis.tournament import entries
 from vitprof.analysis.tournament.leaderboard import LeaderboardRow
 from vitprof.analysis.tournament.recommend import Recommendation, recommend
 from vitprof.analysis.verdict import rendering
-from vitprof.analysis.verdict.answer import Answer, Ceiling, Proof
+from vitprof.analysis.verdict.answer import Answer, Ceiling, Proof, cost_in_words
 from vitprof.config import own_script
 from vitprof.errors import ConfigError
 from vitprof.experiments import answers
@@ -112,6 +112,7 @@ def _run_answer(run: StoredRun, answer: Answer | None) -> RunAnswer:
     about.gain_at_most = _gain(answer.ceiling)
     about.proven = _proven(answer.proof)
     about.fix = answer.fix.words if answer.fix is not None else ""
+    about.cost = cost_in_words(answer)
     about.advice = [
         Advised(place=place, words=advice.words, why=rendering.why_advised(advice))
         for place, advice in enumerate(answer.advice)

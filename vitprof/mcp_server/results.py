@@ -106,6 +106,8 @@ class RunAnswer:
     proven: Proven | None = None
     fix: str = ""
     """What to change first; "" where nothing is advised."""
+    cost: str = ""
+    """What the idle time cost, and what of it a fix gets back; "" where that is not known."""
     advice: list[Advised] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     next_tool: str = ""

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 from vitprof.config import RunConfig
 from vitprof.recording import columns
 from vitprof.recording.codec import CONFIG, ColumnsOf, KnownKeys
+from vitprof.recording.idle_cost import IdleCost
 from vitprof.recording.late_batches import LateBatches
 from vitprof.recording.rank_facts import NodeFacts, RankFacts, RestartFacts
 from vitprof.recording.verdict import Verdict
@@ -566,6 +567,8 @@ class Recording:
     """Whether loading held the device up; null where it has no steps, or has not ended."""
     summary: columns.RunSummary | None = None
     """Its figures; null where it was never summed up."""
+    idle_cost: IdleCost | None = None
+    """What its idle time cost; null where there is no verdict to rest it on, and where runs are only listed."""
     phases: tuple[columns.Phase, ...] = ()
     """What it did other than steps."""
     notices: tuple[str, ...] = ()

@@ -12,6 +12,8 @@ from vitprof import formats
 from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict.answer import Answer, Part
 from vitprof.charts import style
+from vitprof.config.device_rate import DEVICE_RATE, device_rate
+from vitprof.errors import VitprofError, one_line
 from vitprof.ui import texts
 
 CAUSE_COLOURS: dict[str, str] = style.LOADING_COLOURS | {
@@ -32,6 +34,14 @@ STARVED_HELP = (
 )
 
 
+COST_HELP = (
+    "The wall clock of training, without start-up, warm-up, validation and shutdown, times the devices. Recoverable: "
+    "proven by runs of the fix, measured by replaying batches, or at most the wait for data. "
+    f"Set {DEVICE_RATE} to the price of an hour of one device to have it in money. Energy of a part of the time is its "
+    "share of the whole, the most that it can be: a GPU that waits draws less than one that computes."
+)
+
+
 def draw_answer(
     answer: Answer,
     draw_buttons: Callable[[], None] | None = None,
@@ -49,9 +59,22 @@ def draw_answer(
         if draw_buttons is not None and answer.fix is not None:
             with st.container(horizontal=True, gap="xsmall", key="answer-buttons"):
                 draw_buttons()
+    _draw_cost(answer)
     for more in (answer.details, answer.remark):
         if more:
             st.caption(texts.escaped(more))
+
+
+def _draw_cost(answer: Answer) -> None:
+    """Draws the line on what the idle time cost, and what is wrong with the price of a device."""
+    cost = answers.cost_in_words(answer)
+    if not cost:
+        return
+    st.caption(texts.escaped(_begun(cost)), help=COST_HELP)
+    try:
+        device_rate()
+    except VitprofError as error:
+        st.caption(texts.escaped(one_line(error)))
 
 
 def _begun(words: str) -> str:

@@ -67,6 +67,12 @@ def _written(
     return make
 
 
+def _json(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
+    file = io.BytesIO()
+    tables.write_runs_json(store, runs, file, answers=answers.answers_of(store, runs))
+    return file.getvalue()
+
+
 REPORT = File(
     "Report",
     ".html",
@@ -107,7 +113,7 @@ JSON = File(
     ".json",
     "data_object",
     "Settings, machine, verdict and figures, and every step and telemetry sample by column.",
-    _written(tables.write_runs_json),
+    _json,
 )
 TRACE = File(
     "Trace",

@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from vitprof.analysis import faster, thresholds
-from vitprof.analysis.verdict import rendering
+from vitprof.analysis.verdict import idle_cost, rendering
+from vitprof.config.device_rate import DeviceRate
 from vitprof.formats import number, percent
+from vitprof.recording.columns import RunSummary
+from vitprof.recording.idle_cost import IdleCost
 from vitprof.recording.verdict import Advice, Signature, Verdict
 
 Relation = faster.Relation | Literal["unneeded"]
@@ -135,6 +138,8 @@ class Answer:
     """All that is advised, the best first; `Fix.place` is a place in it."""
     signatures: tuple[Signature, ...]
     """Patterns found, the costliest first."""
+    cost: IdleCost | None = None
+    """What the idle time cost; None where that is not known, or not its own."""
 
     @property
     def advised_workers(self) -> tuple[int, ...]:
@@ -167,11 +172,18 @@ OTHER_BATCH = (
 )
 
 
-def answer_of(verdict: Verdict, proofs: Sequence[Proof] = ()) -> Answer:
+def answer_of(
+    verdict: Verdict,
+    proofs: Sequence[Proof] = (),
+    *,
+    summary: RunSummary | None = None,
+    rate: DeviceRate | None = None,
+) -> Answer:
     """Returns the answer on a run, made of its verdict and what proofs have shown.
 
     The best evidence wins: a proof on a quiet machine over one while other programs ran, over
-    headroom, over an estimate.
+    headroom, over an estimate. `summary`: the run's figures; without them the answer does not say
+    what the idle time cost. `rate`: the price of an hour of one device, if one is given.
     """
     text = rendering.render(verdict)
     reason = text.sentences[0] if text.sentences else ""
@@ -185,6 +197,11 @@ def answer_of(verdict: Verdict, proofs: Sequence[Proof] = ()) -> Answer:
         high = verdict.paced_frac_high
     proof = best_proof(proofs) if conclusive else None
     ceiling = _ceiling(verdict) if conclusive else None
+    parts = _parts(verdict) if conclusive else ()
+    cost = None
+    if conclusive and summary is not None:
+        evidence = _evidence(proof, ceiling)
+        cost = idle_cost.idle_cost_of(verdict, summary, _shares(parts), evidence, rate)
     remark = ""
     if proof is not None and ceiling is not None and proof.times > max(ceiling.times, ceiling.high):
         remark = _above_the_ceiling(proof, ceiling)
@@ -199,7 +216,7 @@ def answer_of(verdict: Verdict, proofs: Sequence[Proof] = ()) -> Answer:
         low=low,
         high=high,
         n_steps=verdict.n_judged,
-        parts=_parts(verdict) if conclusive else (),
+        parts=parts,
         ceiling=ceiling,
         most_frac=_most_frac(verdict) if conclusive else math.nan,
         proof=proof,
@@ -207,6 +224,7 @@ def answer_of(verdict: Verdict, proofs: Sequence[Proof] = ()) -> Answer:
         remark=remark,
         advice=verdict.advice,
         signatures=verdict.signatures,
+        cost=cost,
     )
 
 
@@ -227,18 +245,37 @@ def answer_of_tournament(baseline: Verdict, found: Proof | None, *, same_batch: 
     return replace(answer, fix=fix, remark=remark)
 
 
-def answer_so_far(n_steps: int, waits_frac: float, idle_frac: float) -> Answer:
+def answer_so_far(
+    n_steps: int,
+    waits_frac: float,
+    idle_frac: float,
+    *,
+    training_s: float = math.nan,
+    rate: DeviceRate | None = None,
+    n_devices: int = 1,
+    simulated: bool = False,
+) -> Answer:
     """Returns what is known of a run that goes on: how long the device waited for data, and the most
     that there is to gain.
 
     `waits_frac`, `idle_frac`: the share of the time in which the device waited for data, and in
-    which it was idle for any reason.
+    which it was idle for any reason. `training_s`: that time, in seconds. `rate`: the price of an
+    hour of each of the `n_devices`, if one is given.
     """
     other_frac = max(0.0, idle_frac - waits_frac)
     ceiling = None
     if thresholds.MODERATE_FRAC <= waits_frac < 1:
         most = 1 / (1 - waits_frac)
         ceiling = Ceiling(times=most, low=most, high=most, measured=False, disturbed=False)
+    compute_frac = max(0.0, 1 - waits_frac - other_frac)
+    shares: idle_cost.Shares = {
+        "compute": compute_frac,
+        "waiting": waits_frac,
+        "other": other_frac,
+    }
+    cost = idle_cost.idle_cost_so_far(
+        training_s, shares, rate, n_devices=n_devices, simulated=simulated
+    )
     return Answer(
         headline="So far",
         reason="",
@@ -252,7 +289,7 @@ def answer_so_far(n_steps: int, waits_frac: float, idle_frac: float) -> Answer:
         parts=(
             _part("loading", waits_frac, "waits for data"),
             _part(OTHER, other_frac, "idle otherwise"),
-            _part(COMPUTE, max(0.0, 1 - waits_frac - other_frac)),
+            _part(COMPUTE, compute_frac),
         ),
         ceiling=ceiling,
         most_frac=math.nan,
@@ -261,7 +298,35 @@ def answer_so_far(n_steps: int, waits_frac: float, idle_frac: float) -> Answer:
         remark="",
         advice=(),
         signatures=(),
+        cost=cost,
     )
+
+
+def _evidence(proof: Proof | None, ceiling: Ceiling | None) -> idle_cost.Evidence:
+    """Returns by how much the job was seen to be faster. What was measured while other programs ran
+    is not counted: without them it may be another figure."""
+    proven_times = math.nan
+    if proof is not None and proof.quiet:
+        proven_times = proof.times
+    measured_times = math.nan
+    if ceiling is not None and ceiling.measured and not ceiling.disturbed:
+        measured_times = ceiling.times
+    return idle_cost.Evidence(proven_times, measured_times)
+
+
+def _shares(parts: Sequence[Part]) -> idle_cost.Shares:
+    """Returns the training time in few parts: all that is waited for is one of them."""
+    launches_frac = math.fsum(part.frac for part in parts if part.name == LAUNCHES)
+    between_frac = math.fsum(part.frac for part in parts if part.name == BETWEEN)
+    compute_frac = math.fsum(part.frac for part in parts if part.name == COMPUTE)
+    apart = (LAUNCHES, BETWEEN, COMPUTE)
+    waiting_frac = math.fsum(part.frac for part in parts if part.name not in apart)
+    return {
+        "compute": compute_frac,
+        "waiting": waiting_frac,
+        "launches": launches_frac,
+        "between-steps": between_frac,
+    }
 
 
 def best_proof(proofs: Sequence[Proof]) -> Proof | None:
@@ -502,6 +567,11 @@ def fix_in_words(answer: Answer) -> str:
     return fix.words
 
 
+def cost_in_words(answer: Answer) -> str:
+    """Returns what the idle time cost; "" where that is not known."""
+    return "" if answer.cost is None else idle_cost.cost_in_words(answer.cost)
+
+
 def lines(answer: Answer) -> list[tuple[str, str]]:
     """Returns the questions after the first, each with its answer; those that have none are left
     out. The first one is answered by headline and reason."""
@@ -511,5 +581,6 @@ def lines(answer: Answer) -> list[tuple[str, str]]:
         ("By what?", causes_in_words(answer)),
         ("Gain?", gain_in_words(answer)),
         ("Fix?", fix_in_words(answer)),
+        ("Cost?", cost_in_words(answer)),
     )
     return [(question, words) for question, words in questions if words]

@@ -17,6 +17,7 @@ from vitprof.analysis.verdict import rendering
 from vitprof.analysis.verdict.answer import Answer, Proof
 from vitprof.cli.common import terminal
 from vitprof.config import own_script
+from vitprof.config.device_rate import rate_if_valid
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.markdown import next_command
@@ -58,7 +59,8 @@ def lines_on_run(run: StoredRun, verdict: Verdict | None, found: Sequence[Proof]
     is_conclusive = verdict is not None and verdict.is_conclusive
     # of a run that failed early its error says more
     if verdict is not None and (is_conclusive or run.status != "failed"):
-        lines += ["", *answer_lines(run, answers.answer_of(verdict, found))]
+        answer = answers.answer_of(verdict, found, summary=run.summary, rate=rate_if_valid())
+        lines += ["", *answer_lines(run, answer)]
     return lines + [f"  {sentence}" for sentence in on_ranks(run)]
 
 

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from vitprof import errors, names
 from vitprof.config.bounds import Bounds
+from vitprof.config.device_rate import device_rate
 from vitprof.jobs.signals import END, OTHERS, GroupWitness, SignalRelay
 from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
@@ -288,6 +289,16 @@ def drop_what_is_not_printed() -> None:
             getattr(sys, name).flush()
         except Exception:
             setattr(sys, name, None)
+
+
+def check_rate() -> None:
+    """Ends the program with a line where the price of a device is none: before the work is done rather
+    than after.
+    """
+    try:
+        device_rate()
+    except errors.VitprofError as error:
+        complain(errors.one_line(error), EXIT_BAD_VALUE)
 
 
 def name_to_keep(name: str) -> str:

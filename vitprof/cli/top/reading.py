@@ -260,7 +260,7 @@ def _so_far(run: StoredRun, sums: summary.StepSums) -> Answer | None:
     """Returns what is known of a run that goes on; None of one that only loads, without training."""
     if run.config.loader_only:
         return None
-    return answers.answer_of_live(sums)
+    return answers.answer_of_live(run, sums)
 
 
 def _ended_row(run: StoredRun, ended_s: float) -> TopRow:

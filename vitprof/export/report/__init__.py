@@ -30,6 +30,7 @@ from vitprof.analysis.verdict.verdict import judge
 from vitprof.charts import live, style
 from vitprof.charts.breakdown import device_time, loading_bar, waterfall
 from vitprof.charts.talk import IN_NARROW_REPORT, IN_REPORT
+from vitprof.config.device_rate import rate_if_valid
 from vitprof.errors import VitprofError
 from vitprof.export import tables, talk
 from vitprof.export.report.page import Chart, Contents, Table, whole_page
@@ -83,7 +84,8 @@ def html_report(
         )
         if of_run.verdict is not None:
             shown = (proofs or {}).get(run.id, ())
-            of_run = replace(of_run, answer=answer_of(of_run.verdict, shown))
+            answer = answer_of(of_run.verdict, shown, summary=run.summary, rate=rate_if_valid())
+            of_run = replace(of_run, answer=answer)
         contents.append(of_run)
         if len(runs) > 1:
             about = (run.id, run.config, run.environment, run.facts, run.summary)

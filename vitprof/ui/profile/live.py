@@ -243,7 +243,7 @@ def draw_headline(run: store.StoredRun, series: resources.RunSeries) -> None:
         with st.container(key="verdict-line"):
             st.markdown(line)
         if run.live and not run.config.loader_only:
-            so_far = answers.answer_of_live(totals)
+            so_far = answers.answer_of_live(run, totals)
             if so_far is not None:
                 answer_card.draw_answer(so_far, no_fix="named when the run has ended")
 

@@ -12,6 +12,7 @@ from vitprof.analysis.verdict.advice import apply
 from vitprof.analysis.verdict.answer import Answer
 from vitprof.charts import style
 from vitprof.config import RunConfig, own_script
+from vitprof.config.device_rate import rate_if_valid
 from vitprof.errors import ConfigError
 from vitprof.export import code
 from vitprof.export.markdown import answer_markdown, next_command
@@ -43,7 +44,7 @@ def answer_of(run: store.StoredRun) -> Answer:
     """Returns the answer on a run that has ended, with what proofs have shown since."""
     verdict = findings.verdict_of(run)
     shown = findings.proofs_of(run, verdict, state.view)
-    return answers.answer_of(verdict, shown)
+    return answers.answer_of(verdict, shown, summary=run.summary, rate=rate_if_valid())
 
 
 @guarded
