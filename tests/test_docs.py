@@ -28,7 +28,9 @@ CHANGES_LINES = 25
 GUIDE_WORDS = 900
 NAMED_IN_CODE = re.compile(r"\bdocs/[\w/-]+\.md")
 READ_FROM_ENVIRONMENT = re.compile(r"""["'](VITPROF_[A-Z_]+)["']""")
-BETWEEN_PROCESSES = re.compile(r"VITPROF_(WATCH_|RUN_CODE|ENDS_WITH|SHOWN_AS|CALLED_AS|NODE$|RANK$|OWNER$)")
+BETWEEN_PROCESSES = re.compile(
+    r"VITPROF_(WATCH_|RUN_CODE|ENDS_WITH|SHOWN_AS|CALLED_AS|NODE$|RANK$|OWNER$)"
+)
 """Variables that vitprof sets for processes of its own: nobody types them."""
 A_NAME = re.compile(r"[A-Z]{3}|\.\.\.|\$|^vitprof( -|$| run 12:)")
 """What stands for something else in a command, and lines that are no command of the command line's."""
