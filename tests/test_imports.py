@@ -53,9 +53,10 @@ MAY_IMPORT = {
     "engine": f"{BASE} telemetry config measure datasets forms",
     "events": f"{BASE} measure",
     "watch": f"{BASE} descriptors measure events forms",
+    "traces": f"{BASE} telemetry datasets config recording analysis measure",
     "store": f"{BASE} telemetry datasets config recording analysis",
     "charts": f"{BASE} telemetry datasets config recording analysis",
-    "jobs": f"{BASE} telemetry datasets config recording analysis measure events engine store charts",
+    "jobs": f"{BASE} telemetry datasets config recording analysis measure events engine traces store charts",
     "experiments": f"{BASE} telemetry datasets config recording analysis measure engine store charts jobs forms",
     "selftest": f"{BASE} telemetry datasets config recording analysis measure engine store charts jobs experiments",
     "export": f"{BASE} telemetry datasets config recording analysis store charts jobs forms",
@@ -63,8 +64,8 @@ MAY_IMPORT = {
     "ui": f"{BASE} telemetry demo datasets config recording analysis store charts jobs experiments selftest export",
     "mcp_server": f"{BASE} telemetry forms events datasets config recording analysis store charts jobs experiments "
     "export",
-    "cli": f"{BASE} telemetry forms events demo datasets config recording analysis store charts jobs experiments "
-    "selftest export mcp_server",
+    "cli": f"{BASE} telemetry forms events demo datasets config recording analysis traces store charts jobs "
+    "experiments selftest export mcp_server",
     "notebook": f"{BASE} telemetry config recording analysis store charts jobs experiments selftest export",
     "app": "errors config store ui",
     "__main__": "descriptors unwatched cli",

@@ -31,6 +31,7 @@ OPEN = {
     "SlowSample",
     "SlowSamples",
     "WorkerSamples",
+    "TraceSource",
     "LateBatches",
     "LateBatch",
     "ProcessSeen",

@@ -378,6 +378,33 @@ class Causal(TypedDict):
     """Why there are none, or no more; null where nothing speaks against them."""
 
 
+class TraceSource(TypedDict):
+    """The file of a profiler that a run was read from."""
+
+    file: str
+    """Its name, without the folder."""
+    bytes: int
+    """Its size, compressed as it is."""
+    events: int
+    """Events in it, of all kinds."""
+    device_events: int
+    """Kernels, copies and fills of the device that the figures are of; 0 where the CPU trained."""
+    profiler: str
+    """What has written it, as far as it says so."""
+    options: list[str]
+    """What the profiler was asked to record, too, such as record_shapes: it makes the host slower."""
+    recorded_utc: str | None
+    """When it begins, ISO 8601 with a Z; null where it does not say so."""
+    steps_by: str
+    """What tells its steps apart: Optimizer.step, or ProfilerStep where no optimizer is seen."""
+    first_iteration: int | None
+    """The number of the profiler's first step in it; null without one."""
+    warmup_steps: int
+    """Steps at its beginning that count in no figure."""
+    missing: list[str]
+    """What a recording has and this file does not say."""
+
+
 class Facts(TypedDict, total=False):
     """What was measured once in a run.
 
@@ -460,6 +487,8 @@ class Facts(TypedDict, total=False):
     """The samples of a watched run that take longest to make; not in a run that measures its headroom."""
     late_batches: LateBatches
     """The batches of a watched run that came late, and what was seen meanwhile."""
+    trace: TraceSource
+    """The file that the run was read from (`vitprof read`); not in a run that was recorded."""
     replay: dict[str, ReplayBlock]
     """Blocks of a watched run by number; odd ones reuse kept batches."""
     causal: Causal
