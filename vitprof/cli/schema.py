@@ -309,6 +309,7 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "runs": (Runs, "runs --json"),
     "runs-one": (recording.Recording, "runs RUN --json"),
     "watch": (recording.Recording, "watch --json FILE -- COMMAND"),
+    "read": (recording.Recording, "read TRACE --json"),
     "replay": (Replayed, "replay FILE --json"),
     "data": (OwnDataset, "data --json -- COMMAND"),
     "datasets": (OwnSets, "datasets list --json"),

@@ -2,12 +2,15 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 
 from tests.stored_series import append_telemetry
+from tests.traces.written import trained_on_gpu
 from tests.ui.dashboard import add_run, app, charts, said
 from vitprof.config.own_script import own_config, with_loader
+from vitprof.jobs.trace_runs import add_trace
 from vitprof.program import from_anywhere
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
@@ -270,3 +273,25 @@ def test_late_batches_are_told_by_their_cause(store: RunStore, run_id: int) -> N
             "Step": 8,
         }
     ]
+
+
+def test_a_run_that_was_read_from_a_trace(store: RunStore, tmp_path: Path) -> None:
+    """Its pages say so, and offer nothing that would run it again."""
+    trace = trained_on_gpu(40, wait_ms=10.0, copy_ms=1.0, work_ms=4.0, waits_for_work=True)
+    path = trace.write(tmp_path / "worker0.pt.trace.json.gz")
+    run = add_trace(store, path, batch_size=64)
+    other = add_trace(store, path, batch_size=64)
+    at = app(run=str(run.id))
+    words = said(at)
+    assert "from a trace" in words
+    assert "your own script" not in words
+    assert "Read from a trace of torch.profiler, worker0.pt.trace.json.gz" in words
+    assert not at.warning
+    assert "what torch.profiler took is in them" in words
+    assert "Watching the script: vitprof watch" in words
+    assert not at.error
+    for tab in ("Timeline", "Loading", "Export"):
+        assert not app(run=str(run.id), tab=tab).error
+    compared = app("compare", runs=f"{run.id},{other.id}")
+    assert not compared.error
+    assert not app("history").error

@@ -46,7 +46,7 @@ class Caveat:
 
     topic: str
     """Machine word: order, data, model, batch, device, machine, clocks, page-cache, gpu-processes,
-    vitprof, versions, variables, power, cpu, sharing or losses."""
+    vitprof, profiler, versions, variables, power, cpu, sharing or losses."""
     level: Level
     """warning: the comparison may mislead; note: fine as long as it is meant."""
     sentence: str
@@ -178,6 +178,10 @@ def _variables(run: RunFacts) -> str | None:
     return str(variables) or "none"
 
 
+def _measured_by(run: RunFacts) -> str:
+    return "torch.profiler" if run.facts.get("trace") else "vitprof"
+
+
 def _loads(run: RunFacts) -> str:
     return "loading without training" if run.config.loader_only else "training"
 
@@ -245,6 +249,12 @@ CHECKS: tuple[Check, ...] = (
     ),
     _differs(
         "cpu", "Some trained in a thread of the dashboard", "config.isolation", DASHBOARD, "note"
+    ),
+    _differs(
+        "profiler",
+        "Some were read from a trace",
+        _measured_by,
+        "The profiler slows the host down.",
     ),
     _shared,
     _differs(

@@ -172,6 +172,12 @@ LESS_SAMPLING = Advice(
 )
 MAKING = ("read", "transform", "collate", "loading")
 """Causes for which batches are made too slowly."""
+WATCH_THE_SCRIPT = Advice(
+    {},
+    "watching the script: vitprof watch -- python train.py",
+    "A trace does not say which part of making a batch takes the time. Watching does.",
+)
+"""What a run that was read from a trace of a profiler needs before anything can be advised."""
 NOT_MADE = ("sampler", "epoch_start", "hand_over")
 """Causes for which no batch that is kept ready makes up. One that waits to be handed over is made: a
 `prefetch_factor` of 4 was advised for 1.3 times the speed, and gave 1.0."""
@@ -189,6 +195,8 @@ def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
     if s.is_disturbed:
         yield advice_rules.END_OTHERS
         return
+    if s.facts.get("trace") and s.cause in MAKING:
+        yield WATCH_THE_SCRIPT
     if s.facts.get("loader_waits_for_ranks") and not s.config.workers:
         reason = "Workers cannot run those of the dataset or collate_fn: batches are made in the training loop."
         yield Advice({}, "taking the collectives out of the loader", reason)

@@ -64,8 +64,8 @@ memory it is."""
 STEP_HELP = "Mean time of a step while training, waits included."
 HIDDEN_RATIO = 1.1
 """Data wait, over what of it left the device idle, from which the rest is named."""
-FACTS = ("copied", "throttled")
-"""How notices begin that only state where the data are; all others are warnings."""
+FACTS = ("copied", "throttled", "read from a trace", "not in the trace", "the trace has no work")
+"""How notices begin that only state where the data, or the figures, are from; all others are warnings."""
 STAGES = {
     "preparing": "preparing the data",
     "staging": "copying the data",

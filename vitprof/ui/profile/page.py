@@ -295,7 +295,9 @@ def draw_recording_cost(run: store.StoredRun) -> None:
     _, cost = findings.device_account(run.id)
     if not math.isfinite(cost.frac):
         watched = ""
-        if own_script.is_own_script(run.config):
+        if run.facts.get("trace"):
+            watched = ", and what torch.profiler took is in them"
+        elif own_script.is_own_script(run.config):
             watched = "; watching takes 0.05 to 0.2 ms each"
         st.caption(f"These steps do not show what recording took{watched}: docs/overhead.md")
         return

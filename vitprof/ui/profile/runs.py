@@ -24,6 +24,7 @@ from vitprof.ui.profile import live, settings
 from vitprof.ui.widgets import FIELDS, RUN, RUNS, STATE
 
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
+TRACE_HELP = "Read from {}, a trace of torch.profiler: no stages of loading, and what the profiler costs is in it."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
 COMPARE = ":material/compare_arrows:"
 COMPARE_HELP = "Compares this run with the one that you came from."
@@ -121,7 +122,11 @@ def draw_title(run: store.StoredRun) -> None:
                 "The first page again.",
                 type="tertiary",
             )
-        if is_own_script(run.config):
+        trace = run.facts.get("trace")
+        if trace:
+            read_from = TRACE_HELP.format(texts.escaped(str(trace["file"])))
+            st.badge("from a trace", icon=":material/timeline:", color="gray", help=read_from)
+        elif is_own_script(run.config):
             st.badge(
                 "your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP
             )
