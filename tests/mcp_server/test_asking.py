@@ -12,6 +12,7 @@ from mcp import Client
 from tests.cli.test_check import add
 from tests.export.patch.scripts import own_script
 from tests.mcp_server.clients import Person, answer, parameters, refusal, with_client
+from tests.traces.written import trained_on_cpu
 from tests.ui.tournaments import add_script_tournament
 from vitprof.config.own_script import UNCHANGED, own_config, with_loader
 from vitprof.mcp_server import tools
@@ -302,3 +303,27 @@ def test_each_tool_that_runs_is_marked_as_such(work: Path) -> None:
             assert "allowed" not in tool.input_schema["properties"]
 
     with_client(server, use)
+
+
+def test_a_trace_is_read_without_a_question(mine: RunStore, work: Path) -> None:
+    """Nothing of the user's is run, and the file must be in the folder."""
+    trained_on_cpu(40, wait_ms=7.0, work_ms=3.0).write(work / "a.pt.trace.json.gz")
+    server, begun = made(work)
+
+    async def refused(client: Client) -> None:
+        line = await refusal(client, "read_trace", path="a.pt.trace.json.gz", workers=2)
+        assert line == "no child here"
+        assert "is outside of" in await refusal(client, "read_trace", path="../elsewhere.json")
+        assert "there is no such file" in await refusal(client, "read_trace", path="none.json")
+
+    with_client(server, refused)
+    path = str(work.resolve() / "a.pt.trace.json.gz")
+    assert begun == [["read", "--json", "--workers=2", "--", path]]
+
+    async def use(client: Client) -> None:
+        found = await answer(client, "read_trace", path="a.pt.trace.json.gz")
+        assert found["headline"] == "Input-bound"
+        assert found["idle_frac"] == pytest.approx(0.7, abs=0.01)
+        assert found["next_tool"] == ""
+
+    with_client(VitprofServer(Access(work.resolve()), {}), use)

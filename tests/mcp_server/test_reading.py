@@ -20,7 +20,7 @@ from vitprof.mcp_server.server import VitprofServer
 from vitprof.store import RunStore
 
 READ = ["compare", "doctor", "patch", "results", "run", "runs"]
-RUN = ["convert_plan", "prove", "resume", "tournament", "watch"]
+RUN = ["convert_plan", "prove", "read_trace", "resume", "tournament", "watch"]
 
 
 @pytest.fixture

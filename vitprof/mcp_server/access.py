@@ -50,6 +50,13 @@ class Access:
             raise ConfigError("directory", text, "there is no such folder")
         return path
 
+    def file(self, field: str, text: str) -> Path:
+        """Returns the file that `text` names, from the server's folder. Raises `ConfigError`."""
+        path = self._inside(field, self.folder / text)
+        if not path.is_file():
+            raise ConfigError(field, text, "there is no such file")
+        return path
+
     def check_command(self, command: Sequence[str], directory: Path) -> None:
         """Raises `ConfigError` for a command that is empty or names a file outside of the folders.
 

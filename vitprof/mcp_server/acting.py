@@ -24,7 +24,7 @@ from vitprof.masking import MASKED
 from vitprof.mcp_server import reading
 from vitprof.mcp_server.access import Access
 from vitprof.mcp_server.children import Children, Ended, Report
-from vitprof.mcp_server.results import Doctor, Patched, TournamentAnswer, Watched
+from vitprof.mcp_server.results import Doctor, Patched, RunAnswer, TournamentAnswer, Watched
 from vitprof.names import harmless
 from vitprof.recording.verdict import Advice
 from vitprof.store import StoredRun
@@ -115,6 +115,27 @@ async def doctor(children: Children, access: Access) -> Doctor:
     except ValueError:
         raise ToolError(_why(ended)) from None
     return Doctor(all(check["verdict"] != "bad" for check in checks), checks)
+
+
+async def read_trace(
+    children: Children,
+    access: Access,
+    path: str,
+    batch_size: int | None,
+    workers: int | None,
+) -> RunAnswer:
+    """Reads a trace of torch.profiler as a run of the store."""
+    file = await run_sync(access.file, "path", path)
+    words = ["read", "--json"]
+    if batch_size is not None:
+        words.append(f"--batch-size={batch_size}")
+    if workers is not None:
+        words.append(f"--workers={workers}")
+    ended = await children.run([*words, "--", str(file)], access.folder)
+    if ended.status:
+        raise ToolError(_why(ended))
+    about = json.loads(ended.out)
+    return await run_sync(reading.run_answer, int(about["run_id"]))
 
 
 async def patch(

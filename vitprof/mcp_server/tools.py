@@ -120,6 +120,26 @@ async def patch(
     return await acting.patch(server.children, server.access, tournament_id, line)
 
 
+async def read_trace(
+    ctx: Any_,
+    path: Annotated[
+        str, Field(description="a trace that torch.profiler has written, .json or .json.gz")
+    ],
+    batch_size: Annotated[
+        int | None, Field(description="samples of a batch, which no trace tells")
+    ] = None,
+    workers: Annotated[
+        int | None, Field(description="workers of its DataLoader, which no trace tells")
+    ] = None,
+) -> RunAnswer:
+    """Read a trace of torch.profiler as a new run: was the device starved, and by how much.
+
+    Runs nothing. A trace does not say which stage of loading is slow: `watch` does.
+    """
+    server = Server.of(ctx)
+    return await acting.read_trace(server.children, server.access, path, batch_size, workers)
+
+
 # Tools that run something: each has a line of the command line, and a question
 
 
@@ -411,4 +431,4 @@ async def _run_tournament(ctx: Any_, line: Line) -> TournamentAnswer:
 
 Tool = Callable[..., Awaitable[Any]]
 READ: tuple[Tool, ...] = (runs, run, compare, results, doctor, patch)
-RUN: tuple[Tool, ...] = (watch, tournament, prove, resume, convert_plan)
+RUN: tuple[Tool, ...] = (watch, tournament, prove, resume, convert_plan, read_trace)
