@@ -131,3 +131,28 @@ def test_what_was_left_goes_on_as_it_would_have(after: int) -> None:
     expected = whole.play()
     assert begun.play(most=after) + begun.play() == expected
     assert begun.cut == whole.cut
+
+
+def test_what_other_programs_spoil_is_run_again_in_pairs() -> None:
+    """Beside a program that never stops both settings run in each further round, by turns."""
+    made = Made(1, seconds=None)
+    made.others = {(number, key): 1.0 for number in range(1, 9) for key in made.runs}
+    again = [(number, key) for number, key in made.play() if number > made.spec.repeats]
+    assert made.spec.repeats == 3
+    assert again == [
+        (4, "unchanged"),
+        (4, "1"),
+        (5, "1"),
+        (5, "unchanged"),
+        (6, "unchanged"),
+        (6, "1"),
+    ]
+
+
+def test_a_spoiled_round_of_one_setting_is_run_again_beside_the_baseline() -> None:
+    made = Made(2, seconds=None)
+    made.others = {(2, f"{OWN_SCRIPT}/workers=1"): 1.0}
+    assert by_round(made.play())[3:] == [["1", "unchanged"]]
+    of_baseline = Made(2, seconds=None)
+    of_baseline.others = {(2, UNCHANGED): 1.0}
+    assert by_round(of_baseline.play())[3:] == [["2", "unchanged"]], "the fastest beside it"

@@ -69,8 +69,7 @@ def rounds(
         yield from _halved(view, spec, planned, cut_short)
     else:
         yield from planned_rounds(planned, spec.repeats)
-        for trial in planned:
-            yield from _again(view, spec, trial)
+        yield from _again(view, spec, planned)
     if not spec.until_decided:
         return
     by_key = {t.key: t for t in planned}
@@ -189,17 +188,34 @@ def _mean(blocks_per_s: Floats) -> float:
 
 
 def _again(
-    view: TournamentView, spec: TournamentSpec, trial: planning.PlannedTrial
+    view: TournamentView, spec: TournamentSpec, planned: Sequence[planning.PlannedTrial]
 ) -> Iterator[Next]:
-    """Yields another round for each that other programs spoiled, at most as many as were planned."""
+    """Yields another round for each that other programs spoiled, at most as many as were planned.
+
+    The baseline runs in each of them, and the fastest setting beside it: what other programs spoil
+    again can still be compared in pairs (`analysis.faster_while_busy`).
+    """
+    base = planning.baseline_of(spec, planned)
     for number in range(spec.repeats + 1, 2 * spec.repeats + 1):
-        entry = view.state().entry(trial.key)
-        n_spoiled = len(spoiled(entry))
-        measured = [o for o in entry.outcomes if o.status == "done" and counts(o)]
-        n_counted = len(measured) - n_spoiled
-        if entry.status != "done" or not n_spoiled or n_counted >= spec.repeats:
+        now = view.state()
+        short = {t.key for t in planned if _lacks_a_round(now.entry(t.key), spec.repeats)}
+        if not short:
             return
-        yield number, trial
+        rivals = [t.key for t in planned if t.key != base and now.entry(t.key).status == "done"]
+        if base in short and rivals:
+            short.add(max(rivals, key=lambda key: np.nan_to_num(_speed(now, key))))
+        elif now.entry(base).status == "done":
+            short.add(base)
+        in_turn = [t for t in planned if t.key in short]
+        yield from ((number, trial) for trial in rotated(in_turn, number))
+
+
+def _lacks_a_round(entry: Entry, repeats: int) -> bool:
+    """Returns whether other programs spoiled so many rounds of a setting that fewer than planned
+    count."""
+    n_spoiled = len(spoiled(entry))
+    measured = [o for o in entry.outcomes if o.status == "done" and counts(o)]
+    return entry.status == "done" and n_spoiled > 0 and len(measured) - n_spoiled < repeats
 
 
 RACE_CHECK_S = 1.0
