@@ -178,8 +178,12 @@ def test_an_answer_that_changes_nothing_has_no_patch(
         "",
         "vitprof: nothing to patch: no setting has given a figure yet\n",
     )
-    disturbed = Recommendation(FOUR, ("Use 4 workers.", "End them."), (), 0.99, disturbed=True)
-    assert why_nothing(disturbed, UNCHANGED) == "Use 4 workers. End them."
+    said = ("4 workers was at least 1.8 times as fast.", "Repeat it.")
+    for outcome in ("fastest while busy", "faster while busy", "undecided"):
+        not_firm = Recommendation(FOUR, said, (), 0.99, outcome=outcome)  # type: ignore[arg-type]
+        assert why_nothing(not_firm, UNCHANGED) == " ".join(said)
+    firm = Recommendation(FOUR, said, (), 0.99, outcome="recommended")
+    assert why_nothing(firm, UNCHANGED) == ""
 
 
 def test_what_is_wrong_is_one_line(

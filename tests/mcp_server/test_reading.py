@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import mcp_types
+import numpy as np
 import pytest
 from mcp import Client
 
@@ -13,6 +14,7 @@ from tests.export.patch.scripts import own_script
 from tests.mcp_server.clients import answer, parameters, refusal, with_client
 from tests.ui.dashboard import add_run
 from tests.ui.tournaments import add_script_tournament, add_tournament
+from vitprof.analysis.tournament.blocks import Disturbance, RunBlocks
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED
 from vitprof.experiments.tournament import tournament_view
 from vitprof.mcp_server.access import Access
@@ -145,6 +147,32 @@ def test_only_a_proof_on_a_quiet_machine_is_firm(
         proven = await answer(client, "run", run_id=run_id)
         assert (proven["proven"]["quiet"], proven["proven"]["can_patch"]) == (quiet, quiet)
         assert (proven["next_tool"] == "patch") is quiet
+
+    with_client(server(work), use)
+
+
+def test_what_was_faster_while_other_programs_ran_is_no_decision(
+    mine: RunStore, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disturbed(_store: RunStore, _run_id: int, blocks: RunBlocks) -> Disturbance:
+        n = len(blocks.per_s)
+        return Disturbance(np.full(n, 1.2), np.ones(n, dtype=bool))
+
+    monkeypatch.setattr(tournament_view, "others_of", lambda *_: 1.2)
+    monkeypatch.setattr(tournament_view, "cores_for_all", lambda _: 2.0)
+    monkeypatch.setattr(tournament_view, "disturbance_of", disturbed)
+    source = b"from torch.utils.data import DataLoader\n\nloader = DataLoader(samples)\n"
+    script = own_script(work, source, "", "workers=4")
+    waits = {UNCHANGED: 0.02, f"{OWN_SCRIPT}/workers=4": 0.0001}
+    number = add_script_tournament(mine, script, waits, rounds=4)
+
+    async def use(client: Client) -> None:
+        found = await answer(client, "results", tournament_id=number)
+        assert (found["decided"], found["code"], found["next_tool"]) == (False, "", "tournament")
+        assert "was at least 4.9 times as fast as the unchanged script" in found["recommendation"]
+        four = next(each for each in found["settings"] if not each["baseline"])
+        assert (four["against_baseline"], four["recommended"]) == ("faster while busy", False)
+        assert four["at_least"] == pytest.approx(4.95, abs=0.05)
 
     with_client(server(work), use)
 

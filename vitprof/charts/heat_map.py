@@ -84,7 +84,7 @@ def _cell_text(cell: leaderboard.LeaderboardRow | None, value: Value) -> str:
         return ""
     if value == "epoch_s":
         return formats.seconds(cell.epoch_s)
-    return f"{formats.number(cell.speed_up)}x{tournament.COMPARISON_WORDS.get(cell.against_baseline, '')}"
+    return tournament.speed_up_in_words(cell)
 
 
 def _cell_in_words(cell: leaderboard.LeaderboardRow | None, where: str) -> str:
@@ -99,10 +99,13 @@ def _cell_in_words(cell: leaderboard.LeaderboardRow | None, where: str) -> str:
         lines.append(status)
     spread = tournament.spread_words(cell.epoch_low, cell.epoch_high, formats.seconds)
     against = tournament.COMPARISON_WORDS.get(cell.against_baseline, "")
+    times = formats.number(cell.speed_up)
+    if cell.while_busy is not None:
+        times = cell.while_busy.words.removesuffix("x")
     figures = {
         f"{formats.seconds(cell.epoch_s)}{spread} an epoch": cell.epoch_s,
         formats.number(cell.samples_per_s, "samples/s"): cell.samples_per_s,
-        f"{formats.number(cell.speed_up)} times the baseline{against}": cell.speed_up,
+        f"{times} times the baseline{against}": cell.speed_up,
     }
     lines += [words for words, figure in figures.items() if math.isfinite(figure)]
     return "<br>".join(lines)

@@ -7,6 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from vitprof import formats
+from vitprof.analysis.faster_while_busy import WHILE_BUSY
 from vitprof.analysis.tournament import entries, leaderboard, recommend
 from vitprof.charts.comparison import run_line
 from vitprof.charts.style import (
@@ -47,8 +48,12 @@ BEST_WORDS = {
     "equal": "as fast as the fastest, within 5%",
     "undecided": "can be as fast as the fastest: undecided",
 }
-COMPARISON_WORDS = {"equal": ", as fast within 5%", "undecided": ", undecided"}
-"""What to add to a speed-up that is neither clearly above nor below 1."""
+COMPARISON_WORDS = {
+    "equal": ", as fast within 5%",
+    "undecided": ", undecided",
+    WHILE_BUSY: ", other programs ran",
+}
+"""What to add to a speed-up that is neither clearly above nor below 1, or not firm."""
 
 
 def finish(figure: go.Figure, title: str, alt: str, **layout: Any) -> go.Figure:
@@ -109,6 +114,8 @@ def _row_words(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) 
         lines.append("the baseline")
     elif math.isfinite(row.speed_up):
         times = f"{formats.number(row.speed_up)}{spread_words(row.speed_up_low, row.speed_up_high, formats.number)}"
+        if row.while_busy is not None:
+            times = row.while_busy.words.removesuffix("x")
         lines.append(f"{times} times the baseline{COMPARISON_WORDS.get(row.against_baseline, '')}")
     if row.too_few is not None:
         lines.append("too few steady steps to compare it")
@@ -219,9 +226,14 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
 def _bar_text(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) -> str:
     if row.key == board.baseline:
         return "baseline"
-    if not math.isfinite(row.speed_up):
-        return ""
-    return f"{formats.number(row.speed_up)}x{COMPARISON_WORDS.get(row.against_baseline, '')}"
+    return speed_up_in_words(row)
+
+
+def speed_up_in_words(row: leaderboard.LeaderboardRow) -> str:
+    """Returns the speed-up over the baseline with what it rests on, without an interval; "" without
+    one."""
+    times = leaderboard.speed_up_words(row)
+    return f"{times}{COMPARISON_WORDS.get(row.against_baseline, '')}" if times else ""
 
 
 COSTS: dict[recommend.Cost, str] = {

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from vitprof import formats
+from vitprof.analysis.faster_while_busy import WHILE_BUSY
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words
 from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
 from vitprof.cli.common import options as reading
@@ -223,14 +224,14 @@ def _show(
     if best is None:
         return
     terminal.show(best.sentence)
-    form = form_of.get(best.key or "", "")
+    form = form_of.get(best.recommended or "", "")
     if form:
         terminal.show(
             f"\n    {program()} convert --to {form} --out FOLDER -- {shlex.join(command)}\n"
         )
         if code is not None:
             write_text(code, form_script(form, made.forms[form].cut))
-    elif best.key == UNCHANGED:
+    elif best.recommended == UNCHANGED:
         terminal.show("No form is worth its conversion here: keep the data unchanged.")
 
 
@@ -245,6 +246,8 @@ def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | No
         return [rank, "unchanged", speed, "", formats.size(made.file_bytes), "", "", "", "", runs]
     stored = made.forms[form]
     gain = f"{formats.number(row.speed_up)}x ({_span(row.speed_up_low, row.speed_up_high)})"
+    if row.while_busy is not None:
+        gain = row.while_busy.words
     took, low, high = (formats.seconds(each) for each in made.convert_s(stored))
     if math.isfinite(stored.sample_s.low):
         took += f" ({low}-{high})"
@@ -273,7 +276,7 @@ def _epochs(pay: BreakEven, against: str) -> str:
     """Returns after how many epochs a conversion pays off; `against`: how the form compares with the data
     as they are.
     """
-    if math.isnan(pay.epochs) or against == "undecided":
+    if math.isnan(pay.epochs) or against in ("undecided", WHILE_BUSY):
         return "undecided"
     if math.isinf(pay.epochs) or against == "equal":
         return "never"

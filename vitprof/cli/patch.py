@@ -70,7 +70,7 @@ def why_nothing(best: Recommendation | None, baseline: str) -> str:
     """Returns why a tournament's answer is no change of the script; "" where it is one."""
     if best is None:
         return "no setting has given a figure yet"
-    if best.key is None or best.key == baseline or best.disturbed:
+    if best.recommended is None or best.key == baseline:
         return best.sentence
     return ""
 

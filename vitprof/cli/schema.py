@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from vitprof.analysis.compare import bounds as of_check
 from vitprof.analysis.timing.compute_parts import DividedCompute
+from vitprof.analysis.tournament import recommend
 from vitprof.analysis.verdict import headroom
 from vitprof.cli.common import terminal
 from vitprof.config import strategies, tournament_spec
@@ -194,7 +195,7 @@ class Recommendation(TypedDict):
     """One setting, with its reason; or why none can be named yet."""
 
     key: str | None
-    """The setting to use; null while it is too early, or not decided."""
+    """The setting to use; null while it is too early, not decided, or known only while other programs ran."""
     sentences: list[str]
     """What to use, how much faster it is, how sure that is, and the reason; the most important first."""
     equals: list[str]
@@ -205,6 +206,11 @@ class Recommendation(TypedDict):
     """Probability that no other setting is faster by more than 5%."""
     disturbed: bool
     """Whether other programs took cores in every run of a setting."""
+    outcome: recommend.Outcome
+    """What the tournament has come to. Only recommended is a change to make: the others are faster while busy
+    (in all rounds, but other programs ran in them), fastest while busy, undecided, too early."""
+    while_busy: str | None
+    """The setting that was faster than the baseline by most while other programs ran; null where none surely was."""
 
 
 class ListedTournament(TypedDict):

@@ -169,20 +169,20 @@ def _place_of_job(
 
 
 def _of_script(verdict: Verdict, now: TournamentState, board: Leaderboard) -> list[Proof]:
-    """Returns what a tournament on the script shows: of the setting that it recommends, and of
-    those that the verdict advises."""
+    """Returns what a tournament on the script shows: of the setting that it recommends, or that was
+    faster while other programs ran, and of those that the verdict advises."""
     script = now.tournament.spec.script
     if script is None:
         return []
     best = recommend(board, keep=now.baseline)
-    recommended = best.key if best is not None else None
+    named = () if best is None else (best.key, best.while_busy)
     found = []
     for trial in now.planned:
         row = board.row(trial.key)
         if row is None or trial.setting is None or trial.key == board.baseline:
             continue
         place = _place_of_arguments(verdict.advice, trial.setting.arguments)
-        if place is None and trial.key != recommended:
+        if place is None and trial.key not in named:
             continue
         proof = proof_of(row, board, now.tournament.id, place)
         if proof is not None:
@@ -208,7 +208,7 @@ def proof_of(
     """
     if not row.against_baseline or not math.isfinite(row.speed_up):
         return None
-    return Proof(
+    proof = Proof(
         words=setting_in_words(row.entry),
         key=row.key,
         place=place,
@@ -218,6 +218,12 @@ def proof_of(
         high=row.speed_up_high,
         others_cores=others_cores(board),
         tournament_id=tournament_id,
+    )
+    busy = row.while_busy
+    if busy is None:
+        return proof
+    return replace(
+        proof, times=busy.times, low=busy.times, high=math.nan, others_cores=busy.others_cores
     )
 
 

@@ -43,9 +43,10 @@ ANSWER_DOCS: dict[str, str] = {
     "by_what": "causes of that, each with its share of the training time",
     "gain_at_most": "how many times as fast the job would be with free data",
     "gain_measured": "whether that was measured by replaying batches; estimated if not",
-    "gain_proven": "how many times as fast the fix is, by runs of both",
+    "gain_proven": "how many times as fast the fix is, by runs of both on a quiet machine",
     "gain_proven_low": "lower end of its 95% interval",
     "gain_proven_high": "upper end of that interval",
+    "gain_while_busy": "at least how many times as fast the fix was, where other programs ran",
     "proof_tournament": "number of the tournament that has shown that",
     "fix": "what to change",
     "other_programs_cores": "CPU cores that other programs used meanwhile, where that was much",
@@ -86,7 +87,7 @@ KINDS: dict[str, type] = (
     | {
         name: float
         for name in ANSWER_DOCS
-        if name.startswith(("idle_frac", "gain_at", "gain_proven", "other_programs"))
+        if name.startswith(("idle_frac", "gain_at", "gain_proven", "gain_while", "other_programs"))
         or name.endswith(("_s", "_money", "_j"))
     }
 )
@@ -154,11 +155,15 @@ def answer_values(run: StoredRun, answer: Answer | None) -> dict[str, object]:
     if answer.ceiling is not None:
         values["gain_at_most"] = answer.ceiling.times
         values["gain_measured"] = answer.ceiling.measured
-    if answer.proof is not None:
-        values["gain_proven"] = answer.proof.times
-        values["gain_proven_low"] = answer.proof.low
-        values["gain_proven_high"] = answer.proof.high
-        values["proof_tournament"] = answer.proof.tournament_id
+    proof = answer.proof
+    if proof is not None and proof.quiet:
+        values["gain_proven"] = proof.times
+        values["gain_proven_low"] = proof.low
+        values["gain_proven_high"] = proof.high
+    elif proof is not None:
+        values["gain_while_busy"] = proof.low
+    if proof is not None:
+        values["proof_tournament"] = proof.tournament_id
     if answer.fix is not None:
         values["fix"] = answer.fix.words
     for signature in run.verdict.signatures if run.verdict is not None else ():

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from vitprof import formats
-from vitprof.analysis import faster
+from vitprof.analysis import faster_while_busy
 from vitprof.analysis.tournament import entries
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, article_table
 from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
@@ -64,9 +64,12 @@ class TrialFigures:
     """Lower end of its interval."""
     speed_up_high: float | None
     """Upper end of its interval."""
-    against_baseline: faster.Relation | Literal[""] | None
-    """faster, slower, equal (known to differ by less than 5%) or undecided; empty for the
-    baseline."""
+    against_baseline: faster_while_busy.Outcome | Literal[""] | None
+    """faster, slower, equal (known to differ by less than 5%), undecided, or faster while busy: in
+    all rounds, but other programs ran in them; empty for the baseline."""
+    at_least: float | None
+    """Where it is faster while busy: at least how many times as fast as the baseline, while other
+    programs ran; on a quiet machine it may be less."""
     standing: str | None
     """The same against the fastest with its page cache; fastest for that one."""
     near_best: float | None
@@ -146,10 +149,14 @@ def _trial(
 ) -> TrialFigures:
     values: dict[str, Any] = {
         "baseline": row.key == board.baseline,
-        "recommended": best is not None and row.key == best.key,
+        "recommended": best is not None and row.key == best.recommended,
+        "at_least": None,
         "losses": row.entry.losses or None,
         "pixels": row.entry.pixels or None,
     }
+    if row.while_busy is not None:  # known without a run that counts
+        values["against_baseline"] = row.against_baseline
+        values["at_least"] = row.while_busy.times
     if pay is not None:
         values |= {
             "break_even_epochs": pay.epochs,
@@ -221,8 +228,9 @@ def listed_object(tournament: StoredTournament) -> dict[str, Any]:
 
 def _recommended(best: Recommendation, tournament: StoredTournament) -> dict[str, Any]:
     plain: dict[str, Any] = codec.to_plain(best)
+    plain["key"] = best.recommended
     if tournament.spec.script is not None:
-        plain["code"] = code_line(tournament.spec.script, best.key or "") or None
+        plain["code"] = code_line(tournament.spec.script, best.recommended or "") or None
     return plain
 
 

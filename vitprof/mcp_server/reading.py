@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitprof import formats
-from vitprof.analysis import faster
 from vitprof.analysis.arrays import Interval
 from vitprof.analysis.compare import answer as pairs
 from vitprof.analysis.compare import comparison, guard
@@ -155,9 +154,9 @@ def _proven(proof: Proof | None) -> Proven | None:
         return None
     return Proven(
         fix=proof.words,
-        times=known(proof.times),
+        times=known(proof.times if proof.quiet else proof.low),
         low=known(proof.low),
-        high=known(proof.high),
+        high=known(proof.high if proof.quiet else None),
         quiet=proof.quiet,
         tournament_id=proof.tournament_id,
         can_patch=proof.quiet and bool(proof.patch_command),
@@ -180,7 +179,7 @@ def tournament_answer(tournament_id: int, remarks: Sequence[str] = ()) -> Tourna
         board = view.board(now)
     best = recommend(board)
     spec = now.tournament.spec
-    chosen = best.key if best is not None else None
+    chosen = best.recommended if best is not None else None
     code = ""
     patch = ""
     if spec.script is not None and chosen:
@@ -192,7 +191,7 @@ def tournament_answer(tournament_id: int, remarks: Sequence[str] = ()) -> Tourna
         name=now.tournament.name,
         status=now.tournament.status,
         recommendation=best.sentence if best is not None else "",
-        decided=best is not None and best.key is not None and not best.disturbed,
+        decided=best is not None and best.is_firm,
         code=code,
         settings=[_setting(row, board.baseline, best) for row in board.rows],
         others_cores=answers.others_cores(board),
@@ -205,7 +204,7 @@ def tournament_answer(tournament_id: int, remarks: Sequence[str] = ()) -> Tourna
     if now.tournament.status != "done":
         found.next_tool = "resume"
         found.next_command = planning.resume_command(tournament_id)
-    elif best is not None and best.disturbed:
+    elif best is not None and best.outcome in ("fastest while busy", "faster while busy"):
         # more rounds would not undo those
         found.next_tool = "tournament" if spec.of_run is None else "prove"
     elif not found.decided:
@@ -241,13 +240,14 @@ def _setting(row: LeaderboardRow, baseline: str, best: Recommendation | None) ->
         words=entries.setting_in_words(row.entry),
         status=row.entry.status,
         reason=row.entry.reason,
-        recommended=best is not None and row.key == best.key,
+        recommended=best is not None and row.key == best.recommended,
         baseline=row.key == baseline,
         samples_per_s=known(row.samples_per_s) if has_run else None,
         speed_up=known(row.speed_up) if has_run else None,
         low=known(row.speed_up_low) if has_run else None,
         high=known(row.speed_up_high) if has_run else None,
         against_baseline=row.against_baseline or "",
+        at_least=known(row.while_busy.times) if row.while_busy is not None else None,
         idle_frac=known(row.device_idle_frac) if has_run else None,
         n_runs=row.n_runs,
     )
@@ -291,19 +291,20 @@ def compared(run_a: int, run_b: int) -> Compared:
     _, alone = comparison.against([run.summary for run in runs], 0, ["fair", trust])
     ratio = Interval(alone.speed_up, alone.low, alone.high)
     basis: pairs.Basis = trust
+    at_least = False
     if proof is not None:
         ratio = proof.ratio
         basis = proof.basis
-    found = pairs.answer(run_a, run_b, ratio, basis)
-    decided = basis != "unlike" and faster.relation(found.ratio) == "faster"
+        at_least = proof.at_least
+    found = pairs.answer(run_a, run_b, ratio, basis, at_least=at_least)
     return Compared(
         sentence=found.sentence,
-        faster_run=found.fast if decided else None,
+        faster_run=found.fast if found.is_faster else None,
         ratio=known(ratio.value),
         low=known(ratio.low),
         high=known(ratio.high),
         trust=f"{pairs.LABELS[basis]}{_why(basis)}",
-        firm=basis == "alternating, quiet" and decided,
+        firm=basis == "alternating, quiet" and found.is_faster,
         differences=[caveat.sentence for caveat in guard.comparability(facts)],
         tournament_id=proof.tournament_id if proof is not None else None,
     )

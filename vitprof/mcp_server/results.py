@@ -53,10 +53,11 @@ class Proven(TypedDict):
 
     fix: str
     times: float | None
+    """Where quiet is false: at least so many times, while other programs ran."""
     low: float | None
     high: float | None
     quiet: bool
-    """False: other programs ran, so it is not firm for an idle machine."""
+    """False: other programs ran, so it is not firm for an idle machine. Claim it only together with that."""
     tournament_id: int
     """Pass it to `patch`, if can_patch."""
     can_patch: bool
@@ -148,7 +149,10 @@ class Setting(TypedDict):
     low: float | None
     high: float | None
     against_baseline: str
-    """faster, slower, equal (within 5%) or undecided; "" for the baseline."""
+    """faster, slower, equal (within 5%), undecided, or faster while busy: in all rounds, but other programs ran
+    in them; "" for the baseline."""
+    at_least: float | None
+    """Where it is faster while busy: at least how many times as fast, for the machine as it was then."""
     idle_frac: float | None
     n_runs: int
 
@@ -163,7 +167,7 @@ class TournamentAnswer:
     recommendation: str
     """What to use and how sure that is; "" while nothing has run."""
     decided: bool
-    """Whether one setting is recommended, and other programs did not disturb all of its runs."""
+    """Whether one setting is recommended: surely, and not only while other programs ran."""
     code: str
     """For a user's script: the DataLoader's arguments as code; "" where nothing is to be changed."""
     settings: list[Setting]

@@ -102,7 +102,7 @@ def _gain_cell(answer: Answer) -> str:
         below = answers.proof_conditions_in_words(proof)
         if most:
             below += f"; {most} with free data"
-        return _cell("Gain?", f"{formats.number(proof.times)}x", below)
+        return _cell("Gain?", answers.times_in_words(proof), below)
     if most:
         return _cell("Gain?", most, answers.ceiling_interval_in_words(answer))
     by_loader = answers.most_in_words(answer)

@@ -63,7 +63,9 @@ def draw(
         )
     found = answer.answer(pair[0].id, pair[1].id, single, trust)
     if known is not None:
-        found = answer.answer(pair[0].id, pair[1].id, known.ratio, known.basis)
+        found = answer.answer(
+            pair[0].id, pair[1].id, known.ratio, known.basis, at_least=known.at_least
+        )
     elif trust != "unlike" and not math.isfinite(single.value):
         return
     icon, colour = LOOKS[found.basis]
@@ -95,8 +97,10 @@ def _of_proof(known: proofs.Proof, single: Interval, pair: Sequence[StoredRun]) 
     rounds = formats.count(known.n_rounds, "round")
     words = f"Tournament {known.tournament_id} ran the settings of both in {rounds}."
     if known.basis == "alternating, busy":
-        cores = formats.number(known.others_cores)
-        words += f" Other programs used at least {cores} cores; repeat on a quiet machine for a firm number."
+        cores = f"at least {formats.number(known.others_cores)} cores"
+        if known.at_least:
+            cores = f"{formats.number(known.others_cores)} cores on average"
+        words += f" Other programs used {cores}; repeat on a quiet machine for a firm number."
     if not math.isfinite(single.value):
         return words
     alone = answer.answer(pair[0].id, pair[1].id, single, "fair")

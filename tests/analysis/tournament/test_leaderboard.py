@@ -303,3 +303,50 @@ def test_settings_that_differ_in_more_have_a_line_each() -> None:
     table = article_table(ranked(*factors))
     names = {line.name for line in table.lines}
     assert names == {"a, 2 workers, prefetch factor 2", "a, 2 workers, prefetch factor 4"}
+
+
+def beside_others(made: Entry, cores: float = 1.0) -> Entry:
+    """The same runs, all of whose blocks other programs disturbed, which took `cores` of 2."""
+    runs = tuple(
+        dataclasses.replace(run, others_cores=cores, cores=2.0, disturbed=np.ones(20, dtype=bool))
+        for run in made.outcomes
+    )
+    return dataclasses.replace(made, outcomes=runs)
+
+
+def test_far_faster_in_disturbed_rounds_is_an_outcome_of_its_own() -> None:
+    base, quick = entry("base", 1000, runs=4), entry("a", 3000, runs=4)
+    row = row_of(ranked(beside_others(base), beside_others(quick)), quick)
+    assert row.against_baseline == "faster while busy"
+    assert row.while_busy is not None
+    assert row.while_busy.times == pytest.approx(3, abs=0.2)
+    assert not math.isfinite(row.speed_up_low), "it is no firm ratio"
+    few = row_of(ranked(beside_others(entry("base", 1000)), beside_others(entry("a", 3000))), quick)
+    assert (few.against_baseline, few.while_busy) == ("undecided", None)
+
+
+def test_quiet_rounds_decide_whatever_disturbed_ones_show() -> None:
+    base, quick = entry("base", 1000, runs=4), entry("a", 3000, runs=4)
+    firm = row_of(ranked(base, quick), quick)
+    assert (firm.against_baseline, firm.while_busy) == ("faster", None)
+
+    # seven rounds: three quiet ones, in which both are as fast, and four that were disturbed
+    def with_quiet(disturbed: Entry, quiet: Entry) -> Entry:
+        later = [dataclasses.replace(run, round=run.round + 4) for run in quiet.outcomes]
+        return dataclasses.replace(disturbed, outcomes=(*disturbed.outcomes, *later))
+
+    as_fast = row_of(
+        ranked(
+            with_quiet(beside_others(base), entry("base", 1000)),
+            with_quiet(beside_others(quick), entry("a", 1000)),
+        ),
+        quick,
+    )
+    assert as_fast.against_baseline == "equal"
+    assert as_fast.while_busy is None
+
+
+def test_what_cannot_be_used_is_not_called_faster() -> None:
+    base, quick = entry("base", 1000, runs=4), entry("a", 3000, runs=4)
+    failed = dataclasses.replace(beside_others(quick), status="failed", reason="other samples")
+    assert row_of(ranked(beside_others(base), failed), failed).while_busy is None

@@ -17,6 +17,7 @@ from vitprof.analysis.tournament.recommend import (
     can_be_fastest,
     pareto,
     recommend,
+    title,
     undecided_words,
 )
 from vitprof.recording.columns import RunSummary
@@ -359,3 +360,62 @@ def test_nothing_beats_the_front_and_something_beats_the_rest() -> None:
         "a and b are alike in both"
     )
     assert pareto(board, "prepare_s") == (made[5].key,)
+
+
+def beside_others(made: Entry, cores: float = 1.0) -> Entry:
+    """The same runs, all of whose blocks other programs disturbed, which took `cores` of 2."""
+    n = len(made.outcomes)
+    return with_runs(
+        made,
+        others_cores=(cores,) * n,
+        cores=(2.0,) * n,
+        disturbed=[np.ones(20, dtype=bool)] * n,
+    )
+
+
+def test_what_was_faster_only_while_other_programs_ran_is_said_and_not_recommended() -> None:
+    base, quick = entry("base", 1000, runs=5), entry("a", 3000, runs=5)
+    slow = entry("b", 900, runs=5)
+    found = of(*map(beside_others, (base, quick, slow)))
+    assert found.outcome == "faster while busy"
+    assert (found.key, found.recommended, found.while_busy) == (None, None, quick.key)
+    first, quiet, *_ = found.sentences
+    assert re.fullmatch(
+        r"a, batch 64 was at least 2\.\d times as fast as base, batch 64 in each of 5 rounds, "
+        r"while other programs used 1\.0 of 2 cores\.",
+        first,
+    )
+    assert quiet == "On a quiet machine it may gain less: repeat it there for a firm number."
+    assert title(found, ended=True) == "Faster while other programs ran"
+    board = ranked(*map(beside_others, (base, quick, slow)), n_train=1000)
+    pays_off, _ = break_even(board)
+    assert pays_off.sentence.startswith("not known: ")
+
+
+def test_one_title_for_each_outcome() -> None:
+    base, fast = entry("base", 1000), entry("a", 4000)
+    firm = of(base, fast)
+    assert (firm.outcome, title(firm, ended=True)) == ("recommended", "Recommended")
+    assert title(firm, ended=False) == "Best so far"
+    busy = of(*(with_runs(each, others_cores=(1.6, 1.5, 1.7)) for each in (base, fast)))
+    assert (busy.outcome, busy.recommended) == ("fastest while busy", None)
+    assert title(busy, ended=True) == "Fastest while other programs ran"
+    early = of(entry("base", 1000, runs=1), entry("a", 4000, runs=1))
+    assert (early.outcome, title(early, ended=False)) == ("too early", "Not decided yet")
+    assert title(early, ended=True) == "Undecided"
+
+
+def test_a_setting_whose_gain_is_undecided_is_not_recommended() -> None:
+    """The baseline gave no undisturbed round, and is far behind: no rival, but no comparison either."""
+    base = with_runs(
+        entry("base", 1000),
+        others_cores=(1.5,) * 3,
+        cores=(2.0,) * 3,
+        disturbed=[np.ones(20, dtype=bool)] * 3,
+    )
+    found = of(base, entry("a", 4000), entry("b", 3000))
+    assert found.key == "a/b64/w-/as-is"
+    assert (found.outcome, found.recommended) == ("undecided", None)
+    assert found.sentence.startswith(
+        "Undecided against the baseline. Most probably the fastest: a, batch 64, 4,0"
+    )

@@ -88,8 +88,23 @@ def test_a_proof_on_a_quiet_machine_wins_over_a_larger_one_while_others_ran() ->
     )
     alone = answer_of(STARVED, [disturbed])
     said = answers.gain_in_words(alone)
-    assert said.startswith("3.60x (measured while other programs ran, 95%: 3.50 to 3.75)")
+    assert said.startswith("at least 3.5x (in tournament 4, while other programs ran)")
     assert "proven" not in said
+
+
+def test_what_was_faster_while_other_programs_ran_is_evidence_and_no_firm_gain() -> None:
+    busy = dataclasses.replace(
+        PROVEN, relation="faster while busy", times=1.87, low=1.87, high=math.nan, others_cores=1.1
+    )
+    answer = answer_of(STARVED, [busy])
+    assert answer.proof == busy
+    assert answers.gain_in_words(answer) == (
+        "at least 1.87x (in tournament 4, while other programs ran); "
+        "up to 3.80x (estimated, with free data)"
+    )
+    larger = dataclasses.replace(busy, times=3.7, low=3.7)
+    smaller_but_quiet = dataclasses.replace(PROVEN, times=1.5, low=1.4, high=1.6)
+    assert answer_of(STARVED, [larger, smaller_but_quiet]).proof == smaller_but_quiet
 
 
 @pytest.mark.parametrize("relation", ["equal", "slower", "unneeded"])

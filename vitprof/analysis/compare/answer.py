@@ -9,6 +9,7 @@ from typing import Literal
 from vitprof.analysis import faster
 from vitprof.analysis.arrays import Interval
 from vitprof.analysis.compare.guard import Trust
+from vitprof.analysis.faster_while_busy import at_least_words
 from vitprof.formats import number
 
 Basis = Literal["alternating, quiet", "alternating, busy", "alternating"] | Trust
@@ -36,9 +37,20 @@ class Answer:
     """Number of the run with the higher speed."""
     slow: int
     ratio: Interval
-    """Its speed over the other's, 1 or more, with its 95% interval."""
+    """Its speed over the other's, 1 or more, with its 95% interval. A bound where `at_least`: its upper
+    end is not known."""
     basis: Basis
     """What that rests on."""
+    at_least: bool = False
+    """Whether it was faster by so much at least in all rounds, but other programs ran in them
+    (`analysis.faster_while_busy`)."""
+
+    @property
+    def is_faster(self) -> bool:
+        """Returns whether it is decided which of the two is faster, firmly or while other programs
+        ran."""
+        comparable = self.basis != "unlike"
+        return comparable and (self.at_least or faster.relation(self.ratio) == "faster")
 
     @property
     def sentence(self) -> str:
@@ -48,6 +60,8 @@ class Answer:
         if self.basis == "unlike":
             both = f"{min(self.fast, self.slow)} and {max(self.fast, self.slow)}"
             return f"Runs {both} are not alike, so neither speed is a gain over the other."
+        if self.at_least:
+            return f"{fast.capitalize()} was {at_least_words(self.ratio.low)} as fast as {slow}."
         times = f"{ratio_in_words(self.ratio.value)}x"
         if not math.isfinite(self.ratio.low):
             known = "how far chance may change that is not known"
@@ -68,8 +82,13 @@ def ratio_in_words(ratio: float) -> str:
     return f"{ratio:.3f}" if abs(ratio - 1) < CLOSE else number(ratio)
 
 
-def answer(base: int, other: int, ratio: Interval, basis: Basis) -> Answer:
-    """Returns the answer of two runs: `ratio` is the speed of `other` over that of `base`."""
+def answer(
+    base: int, other: int, ratio: Interval, basis: Basis, *, at_least: bool = False
+) -> Answer:
+    """Returns the answer of two runs: `ratio` is the speed of `other` over that of `base`. `at_least`:
+    it is a bound, while other programs ran."""
     if ratio.value >= 1 or not ratio.value > 0:
-        return Answer(other, base, ratio, basis)
-    return Answer(base, other, Interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low), basis)
+        return Answer(other, base, ratio, basis, at_least)
+    most = math.inf if at_least else 1 / ratio.low
+    turned = Interval(1 / ratio.value, 1 / ratio.high, most)
+    return Answer(base, other, turned, basis, at_least)

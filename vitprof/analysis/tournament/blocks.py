@@ -15,7 +15,8 @@ import numpy as np
 
 from vitprof.analysis import arrays, faster, thresholds
 from vitprof.analysis.arrays import Floats, Mask, Series
-from vitprof.analysis.timing.steady import steady_state, whole_epochs
+from vitprof.analysis.faster_while_busy import BusyRun
+from vitprof.analysis.timing.steady import steady_state, while_steady, whole_epochs
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, RunOutcome
 
 LEAST_BLOCK_S = 0.5
@@ -294,3 +295,42 @@ def all_rounds_of(entry: Entry) -> dict[int, faster.RunBlocks]:
     is left."""
     runs = {o.round: all_blocks(o) for o in entry.outcomes if counts(o)}
     return dict(sorted(runs.items()))
+
+
+def whole_runs_of(entry: Entry) -> dict[int, BusyRun]:
+    """Returns a setting's whole runs, by round, with what other programs did meanwhile; without
+    those that were cut short."""
+    return {o.round: _whole(o) for o in entry.outcomes if counts(o) and o.status == "done"}
+
+
+def _whole(run: RunOutcome) -> BusyRun:
+    blocks = all_blocks(run)
+    n_steps = len(blocks.seconds)
+    if run.summary is not None:
+        n_steps = run.summary.n_steady_steps
+    return BusyRun(
+        per_s=blocks.per_s,
+        n_steps=n_steps,
+        others_cores=run.others_cores,
+        cores=run.cores,
+        node=run.node,
+        waited=run.waited,
+    )
+
+
+def core_waits(steps: Series, telemetry: Series) -> float:
+    """Returns how many threads of a job waited for a core in its steady state, on average; NaN where
+    that was not counted. `steps` needs t_start_s, epoch and warmup; `telemetry` t_s and
+    job_cpu_wait_pct."""
+    inside = while_steady(steps, telemetry["t_s"])
+    return arrays.mean(arrays.column(telemetry, "job_cpu_wait_pct")[inside]) / 100
+
+
+def cores_for_all(environment: Mapping[str, Any]) -> float:
+    """Returns the cores of the machine that a run was on; NaN where its job might use only a part of
+    them, or that is not known."""
+    cores = environment.get("cpu_count")
+    of_job = environment.get("job_cpu_count")
+    if not cores or not of_job or of_job < cores:
+        return math.nan
+    return float(cores)

@@ -59,6 +59,10 @@ class RunOutcome:
     epoch_samples: EpochSamples = EpochSamples()
     decoded: DecodedFiles = field(default_factory=DecodedFiles)
     """The JPEG files of a trial that tries another decoder."""
+    cores: float = np.nan
+    """Cores of the machine, where the job might use all of them; else NaN."""
+    waited: float = np.nan
+    """Threads of the job that waited for a core in its steady state, on average; NaN: not counted."""
 
 
 @dataclass(frozen=True)

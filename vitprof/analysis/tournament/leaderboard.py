@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vitprof.analysis import faster, thresholds
+from vitprof import formats
+from vitprof.analysis import faster, faster_while_busy, thresholds
 from vitprof.analysis.arrays import UNKNOWN, Interval
+from vitprof.analysis.faster_while_busy import WHILE_BUSY, AtLeast
 from vitprof.analysis.intervals import NORMAL_975
 from vitprof.analysis.tournament import blocks
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, setting_in_words
@@ -47,9 +49,9 @@ class LeaderboardRow:
     """Lower end of its interval. Rounds in which both ran are compared within them."""
     speed_up_high: float
     """Upper end of that interval."""
-    against_baseline: Literal[""] | faster.Relation
-    """What the interval of the speed-up says; "" for the baseline itself, and if either has no
-    figure."""
+    against_baseline: Literal[""] | faster_while_busy.Outcome
+    """What the interval of the speed-up says; where that is undecided, what the rounds show that other
+    programs disturbed; "" for the baseline itself, and if either has no figure."""
     epoch_s: float
     """Seconds for an epoch, measured or extrapolated (`leaderboard.leaderboard`)."""
     epoch_low: float
@@ -78,6 +80,9 @@ class LeaderboardRow:
     within_low: float = math.nan
     """Lower end of the interval from blocks within its runs, samples/s; known after one round
     too."""
+    while_busy: AtLeast | None = None
+    """How many times as fast as the baseline it was at least while other programs ran; None unless
+    `against_baseline` is that."""
 
     @property
     def key(self) -> str:
@@ -88,6 +93,14 @@ def runs_words(row: LeaderboardRow) -> str:
     if row.entry.n_made <= row.n_runs:
         return f"{row.n_runs}"
     return f"{row.n_runs} of {row.entry.n_made}"
+
+
+def speed_up_words(row: LeaderboardRow) -> str:
+    """Returns the speed-up over the baseline: "3.06x"; where it is a bound, "at least 1.87x"; ""
+    without one."""
+    if row.while_busy is not None:
+        return row.while_busy.words
+    return f"{formats.number(row.speed_up)}x" if math.isfinite(row.speed_up) else ""
 
 
 def spoiled_words(row: LeaderboardRow) -> str:
@@ -251,6 +264,15 @@ class _Comparison:
             return "equal"
         return faster.relation(gain)
 
+    def while_busy(self, setting: _Setting) -> AtLeast | None:
+        """Returns how many times as fast as the baseline a setting was at least, while other programs
+        ran; None where that is not sure."""
+        if not (setting.in_the_race and self.baseline.in_the_race):
+            return None
+        return faster_while_busy.at_least(
+            blocks.whole_runs_of(setting.entry), blocks.whole_runs_of(self.baseline.entry)
+        )
+
     def standing(self, setting: _Setting) -> Standing:
         """Returns how a setting compares with the fastest of its page cache; "" if it is not ranked."""
         if not setting.is_ranked:
@@ -376,6 +398,10 @@ def _row(setting: _Setting, compared: _Comparison) -> LeaderboardRow:
     standing = compared.standing(setting)
     near = compared.near_best(setting)
     epoch_s = compared.epoch_s(setting, speed.value)
+    against: Literal[""] | faster_while_busy.Outcome = compared.against_baseline(setting, gain)
+    while_busy = compared.while_busy(setting) if against == "undecided" else None
+    if while_busy is not None:
+        against = WHILE_BUSY
     return LeaderboardRow(
         rank=compared.rank(setting, standing),
         entry=setting.entry,
@@ -387,7 +413,7 @@ def _row(setting: _Setting, compared: _Comparison) -> LeaderboardRow:
         speed_up=gain.value,
         speed_up_low=gain.low,
         speed_up_high=gain.high,
-        against_baseline=compared.against_baseline(setting, gain),
+        against_baseline=against,
         epoch_s=epoch_s,
         epoch_low=epoch_s * speed.value / speed.high,
         epoch_high=epoch_s * speed.value / speed.low,
@@ -401,6 +427,7 @@ def _row(setting: _Setting, compared: _Comparison) -> LeaderboardRow:
         near_best=near.probability,
         behind=near.behind,
         within_low=setting.within_low,
+        while_busy=while_busy,
     )
 
 

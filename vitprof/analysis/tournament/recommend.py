@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vitprof import formats
+from vitprof.analysis.faster_while_busy import WHILE_BUSY
 from vitprof.analysis.thresholds import OTHERS_CORES
 from vitprof.analysis.tournament.entries import (
     OUT_OF_THE_RACE,
@@ -58,12 +59,23 @@ SCALES: tuple[Scale, ...] = (
 """In the order in which they are compared."""
 
 
+Outcome = Literal[
+    "recommended", "fastest while busy", "faster while busy", "undecided", "too early"
+]
+"""What a tournament has come to, the same on every page. recommended: a setting is surely enough
+within 5% of the fastest, and whether it is faster than the baseline is decided. fastest while busy:
+the same, but other programs took cores in every run of a setting. faster while busy: a setting was
+faster than the baseline in all rounds that other programs disturbed
+(`analysis.faster_while_busy`). Only the first one is a change to make."""
+
+
 @dataclass(frozen=True)
 class Recommendation:
     """The setting to use with its reason, or why none can be named yet."""
 
     key: str | None
-    """None while it is too early, or undecided."""
+    """The setting that is most probably the best trade, to be used only where `is_firm`; None while it
+    is too early, or undecided."""
     sentences: tuple[str, ...]
     """What to use, how much faster it is, how sure that is, and why it rather than another that is
     as fast; each ends with a full stop."""
@@ -75,11 +87,38 @@ class Recommendation:
     early."""
     disturbed: bool = False
     """Whether other programs took cores in every run of a setting."""
+    outcome: Outcome = "undecided"
+    """What the tournament has come to."""
+    while_busy: str | None = None
+    """Key of the setting that was faster than the baseline by most while other programs ran; None
+    where none surely was."""
+
+    @property
+    def is_firm(self) -> bool:
+        """Returns whether there is a setting to use. If not, nothing is recommended, patched or
+        written as code."""
+        return self.outcome == "recommended"
+
+    @property
+    def recommended(self) -> str | None:
+        """Returns the key of the setting to use; None where there is none."""
+        return self.key if self.is_firm else None
 
     @property
     def sentence(self) -> str:
         """Returns all sentences in one line."""
         return " ".join(self.sentences)
+
+
+def title(best: Recommendation, *, ended: bool) -> str:
+    """Returns what a tournament has come to, in a few words."""
+    if best.is_firm:
+        return "Recommended" if ended else "Best so far"
+    if best.outcome == "fastest while busy":
+        return "Fastest while other programs ran"
+    if best.outcome == "faster while busy":
+        return "Faster while other programs ran"
+    return "Undecided" if ended else "Not decided yet"
 
 
 @dataclass(frozen=True)
@@ -103,6 +142,7 @@ class _Answer:
     orderly: tuple[LeaderboardRow, ...]
     """Those of them that shuffle all samples; all of them if none does."""
     choice: _Choice
+    outcome: Outcome
 
     @property
     def chosen(self) -> LeaderboardRow:
@@ -114,30 +154,76 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     decided once one is surely enough (`Leaderboard.level`) within 5% of the fastest; until then the
     key is None and the sentence says what is missing. Of equal ones, those that shuffle all samples
     are preferred, then the costs in `SCALES` in turn, then speed; `keep`, the tournament's own
-    baseline, if it costs no more. Only settings with the baseline's page cache count.
+    baseline, if it costs no more. Only settings with the baseline's page cache count. What was faster
+    only while other programs ran is said first, and is never recommended.
     """
     keep = keep or board.baseline
     ranked = _compared(board, keep)
     if not ranked:
         return None
+    busy = _fastest_while_busy(ranked)
     too_early = _too_early(board, ranked)
     if too_early:
-        return Recommendation(None, (too_early,), ())
+        return _not_yet(too_early, board, busy)
     if not any(row.near_best >= board.level for row in ranked):
-        return _undecided(board, ranked)
+        return _undecided(board, ranked, busy)
     fast = [row for row in ranked if row.near_best >= board.level or row.standing == "equal"]
     orderly = [row for row in fast if row.entry.shuffle == FULL_SHUFFLE] or fast
     choice = _cheapest(orderly, keep)
-    answer = _Answer(board, tuple(ranked), tuple(fast), tuple(orderly), choice)
+    disturbed = bool(_disturbed(ranked))
+    outcome = _outcome(choice.chosen, busy, disturbed=disturbed)
+    answer = _Answer(board, tuple(ranked), tuple(fast), tuple(orderly), choice, outcome)
     chosen = choice.chosen
     equals = tuple(row.key for row in fast if row is not chosen)
+    said_first: list[str] = []
+    if outcome == "faster while busy" and busy is not None:
+        said_first = _while_busy(busy, board)
     return Recommendation(
         chosen.key,
-        _ended(_reasons(answer)),
+        _ended([*said_first, *_reasons(answer)]),
         equals,
         chosen.near_best,
-        disturbed=bool(_disturbed(ranked)),
+        disturbed=disturbed,
+        outcome=outcome,
+        while_busy=busy.key if said_first and busy is not None else None,
     )
+
+
+def _not_yet(why: str, board: Leaderboard, busy: LeaderboardRow | None) -> Recommendation:
+    """Returns that nothing firm can be said yet, and what can be said while other programs run."""
+    if busy is None:
+        return Recommendation(None, (why,), (), outcome="too early")
+    sentences = (*_ended(_while_busy(busy, board)), why)
+    return Recommendation(None, sentences, (), outcome="faster while busy", while_busy=busy.key)
+
+
+def _outcome(chosen: LeaderboardRow, busy: LeaderboardRow | None, *, disturbed: bool) -> Outcome:
+    """Returns what a tournament has come to in which a setting was chosen."""
+    if chosen.against_baseline in ("undecided", WHILE_BUSY):
+        return "undecided" if busy is None else "faster while busy"
+    return "fastest while busy" if disturbed else "recommended"
+
+
+def _fastest_while_busy(ranked: Sequence[LeaderboardRow]) -> LeaderboardRow | None:
+    """Returns the setting that was surely faster than the baseline while other programs ran, by most;
+    None without one."""
+    known = [(row.while_busy.times, row) for row in ranked if row.while_busy is not None]
+    return max(known, key=lambda each: each[0])[1] if known else None
+
+
+def _while_busy(row: LeaderboardRow, board: Leaderboard) -> list[str]:
+    """Returns what rounds show that other programs disturbed, and what they do not."""
+    found = row.while_busy
+    base = board.row(board.baseline)
+    if found is None or base is None:
+        return []
+    times = found.words.removesuffix("x")
+    of_base = f"{times} times as fast as {setting_in_words(base.entry)}"
+    rounds = formats.count(found.n_rounds, "round")
+    return [
+        f"{setting_in_words(row.entry)} was {of_base} in each of {rounds}, {found.others_words}",
+        "On a quiet machine it may gain less: repeat it there for a firm number",
+    ]
 
 
 def _compared(board: Leaderboard, keep: str) -> list[LeaderboardRow]:
@@ -296,8 +382,8 @@ def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> str:
     disturbed = [row for row in can_run if not row.n_runs]
     if disturbed:
         return (
-            f"Undecided so far: other programs disturbed every run of {_listed(disturbed)}, so nothing of that "
-            "counts. End them and run more rounds."
+            f"Undecided so far: other programs disturbed every run of {_listed(disturbed)}, so no firm "
+            "number follows from that. End them and run more rounds."
         )
     once = [row for row in can_run if row.n_runs < 2]
     if once:
@@ -309,7 +395,9 @@ def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> str:
     return f"Too early: too few steady steps to compare {_listed(few or ranked)}: make the runs longer."
 
 
-def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommendation:
+def _undecided(
+    board: Leaderboard, ranked: Sequence[LeaderboardRow], busy: LeaderboardRow | None
+) -> Recommendation:
     first = max(ranked, key=lambda row: -1.0 if math.isnan(row.near_best) else row.near_best)
     rivals = [row for row in ranked if row is not first and not row.behind]
     probable = f"Undecided so far: {setting_in_words(first.entry)} is the most probable"
@@ -323,7 +411,16 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
         *_without_starts(ranked),
     ]
     keys = tuple(row.key for row in (first, *rivals))
-    return Recommendation(None, _ended(sentences), keys, first.near_best)
+    if busy is not None:
+        sentences = [*_while_busy(busy, board), *sentences]
+    return Recommendation(
+        None,
+        _ended(sentences),
+        keys,
+        first.near_best,
+        outcome="undecided" if busy is None else "faster while busy",
+        while_busy=None if busy is None else busy.key,
+    )
 
 
 def least_others(row: LeaderboardRow) -> float:
@@ -413,10 +510,18 @@ def _use(answer: _Answer) -> str:
     if _disturbed(answer.ranked):
         joint = "; with other programs running, "
     sure = f"it is {_probable(chosen.near_best)} that no other of these is faster by more than 5%"
+    is_firm = answer.outcome == "recommended"
     if chosen.key == answer.board.baseline:
-        keep = f"Keep {setting_in_words(chosen.entry)}, the baseline, at {_speed(chosen)}"
+        verb = "Keep" if is_firm else "Most probably the fastest:"
+        keep = f"{verb} {setting_in_words(chosen.entry)}, the baseline, at {_speed(chosen)}"
         return f"{keep}{joint}{sure}"
-    use = f"Use {setting_in_words(chosen.entry)}: {_speed(chosen)}"
+    use = f"Most probably the fastest: {setting_in_words(chosen.entry)}, {_speed(chosen)}"
+    if is_firm:
+        use = f"Use {setting_in_words(chosen.entry)}: {_speed(chosen)}"
+    elif answer.outcome == "undecided":
+        use = f"Undecided against the baseline. {use}"
+    if chosen.while_busy is not None:  # that is said first
+        return f"{use}{joint}{sure}"
     base = answer.board.row(answer.board.baseline)
     if base is None or not math.isfinite(chosen.speed_up):
         return f"{use}; the baseline gave no figures to compare with{joint}{sure}"
@@ -577,6 +682,8 @@ def _sentence(row: LeaderboardRow, trade: _Trade, low: float, high: float) -> st
         return "not known: the time of its preparation was not measured"
     if row.against_baseline == "undecided":
         return "not known: whether it is faster than the baseline is undecided"
+    if row.against_baseline == WHILE_BUSY:
+        return "not known: how much faster it is was measured only while other programs ran"
     cost = formats.seconds(abs(trade.extra_s))
     if row.against_baseline == "equal" and row.speed_up_low <= 1 <= row.speed_up_high:
         return _as_fast_words(trade.extra_s, cost)

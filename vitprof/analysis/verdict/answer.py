@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from vitprof.analysis import faster, thresholds
+from vitprof.analysis import faster_while_busy, thresholds
+from vitprof.analysis.faster_while_busy import WHILE_BUSY
 from vitprof.analysis.verdict import idle_cost, rendering
 from vitprof.config.device_rate import DeviceRate
 from vitprof.formats import number, percent
@@ -17,7 +18,7 @@ from vitprof.recording.columns import RunSummary
 from vitprof.recording.idle_cost import IdleCost
 from vitprof.recording.verdict import Advice, Signature, Verdict
 
-Relation = faster.Relation | Literal["unneeded"]
+Relation = faster_while_busy.Outcome | Literal["unneeded"]
 """How a fix compares with the job before it; "unneeded": undecided, but very likely within 5%."""
 WORTH_A_PIECE = 0.005
 """Share of the time below which a part of it is left out of the list in words: it reads as 0%."""
@@ -56,13 +57,14 @@ class Proof:
     relation: Relation
     """How the fix compares."""
     times: float
-    """How many times as fast it is."""
+    """How many times as fast it is; while other programs ran only `low` is said."""
     low: float
-    """Lower end of the 95% interval."""
+    """Lower end of the 95% interval; where it is faster while busy, the bound."""
     high: float
-    """Upper end of the 95% interval."""
+    """Upper end of the 95% interval; NaN where it is faster while busy: no end is known."""
     others_cores: float
-    """CPU cores that other programs used meanwhile, at least; 0 where they used next to none."""
+    """CPU cores that other programs used meanwhile, at least or on average; 0 where they used next to
+    none."""
     tournament_id: int
     """The tournament in which they ran."""
     patch_command: str = ""
@@ -203,7 +205,8 @@ def answer_of(
         evidence = _evidence(proof, ceiling)
         cost = idle_cost.idle_cost_of(verdict, summary, _shares(parts), evidence, rate)
     remark = ""
-    if proof is not None and ceiling is not None and proof.times > max(ceiling.times, ceiling.high):
+    most = max(ceiling.times, ceiling.high) if ceiling is not None else math.inf
+    if proof is not None and ceiling is not None and _as_said(proof) > most:
         remark = _above_the_ceiling(proof, ceiling)
         ceiling = None
     return Answer(
@@ -237,7 +240,7 @@ def answer_of_tournament(baseline: Verdict, found: Proof | None, *, same_batch: 
     """
     answer = answer_of(baseline, () if found is None else (found,))
     fix = None
-    if found is not None and found.relation == "faster":
+    if found is not None and found.relation in ("faster", WHILE_BUSY):
         fix = Fix(words=found.words, place=None, most_times=math.nan)
     remark = answer.remark
     if remark and not same_batch:
@@ -332,7 +335,7 @@ def _shares(parts: Sequence[Part]) -> idle_cost.Shares:
 def best_proof(proofs: Sequence[Proof]) -> Proof | None:
     """Returns the proof of a gain that counts most: one on a quiet machine, then the largest gain
     that is sure; None without a gain."""
-    gains = [proof for proof in proofs if proof.relation == "faster"]
+    gains = [proof for proof in proofs if proof.relation in ("faster", WHILE_BUSY)]
     return max(gains, key=lambda proof: (proof.quiet, proof.low), default=None)
 
 
@@ -359,12 +362,18 @@ def _most_frac(verdict: Verdict) -> float:
     return frac if math.isfinite(frac) else math.nan
 
 
+def _as_said(proof: Proof) -> float:
+    """Returns how many times as fast a fix is, as it is said."""
+    return proof.times if proof.quiet else proof.low
+
+
 def _above_the_ceiling(proof: Proof, ceiling: Ceiling) -> str:
     """Returns why a proven gain is above what free data would gain by the run's own figures."""
     most = f"{number(ceiling.times)}x"
     how = "was measured" if ceiling.measured else "follows from this run's waits"
+    times = times_in_words(proof)
     return (
-        f"{number(proof.times)}x is more than the {most} that {how} for free data: the machine was "
+        f"{times[0].upper()}{times[1:]} is more than the {most} that {how} for free data: the machine was "
         f"faster or slower in one of them. Compare the figures of tournament {proof.tournament_id}."
     )
 
@@ -533,15 +542,23 @@ def proof_in_words(answer: Answer) -> str:
     proof = answer.proof
     if proof is None:
         return ""
-    return f"{number(proof.times)}x ({proof_conditions_in_words(proof)})"
+    return f"{times_in_words(proof)} ({proof_conditions_in_words(proof)})"
+
+
+def times_in_words(proof: Proof) -> str:
+    """Returns how many times as fast the fix is: "3.1x"; "at least 1.87x" while other programs
+    ran."""
+    if proof.quiet:
+        return f"{number(proof.times)}x"
+    return faster_while_busy.at_least_words(proof.low)
 
 
 def proof_conditions_in_words(proof: Proof) -> str:
-    """Returns how sure a proof is: "proven, 95%: 2.4 to 5.9"."""
-    sure = "proven"
-    if not proof.quiet:
-        sure = "measured while other programs ran"
-    return f"{sure}, 95%: {number(proof.low)} to {number(proof.high)}"
+    """Returns how sure a proof is: "proven, 95%: 2.4 to 5.9"; "in tournament 3, while other programs
+    ran", of which nothing follows for a quiet machine."""
+    if proof.quiet:
+        return f"proven, 95%: {number(proof.low)} to {number(proof.high)}"
+    return f"in tournament {proof.tournament_id}, while other programs ran"
 
 
 def gain_in_words(answer: Answer) -> str:

@@ -10,6 +10,7 @@ from vitprof.analysis.tournament.leaderboard import (
     Leaderboard,
     LeaderboardRow,
     runs_words,
+    speed_up_words,
     spoiled_words,
 )
 from vitprof.analysis.verdict import answer as answers
@@ -139,7 +140,7 @@ def show_board(
     simulated = ", simulated device" if tournament.spec.base.simulated else ""
     script = tournament.spec.script
     title = f"tournament {tournament.id}: {tournament.name}{simulated} ({tournament.status})"
-    chosen = best.key if best is not None else None
+    chosen = best.recommended if best is not None else None
     terminal.show(title)
     if best is not None:
         _show_answer(best, script, tournament.id)
@@ -182,7 +183,7 @@ def _show_answer(
     terminal.show(best.sentence)
     if script is None:
         return
-    key = best.key or ""
+    key = best.recommended or ""
     line = own_script.code_line(script, key)
     if not line:
         return
@@ -217,12 +218,10 @@ WIDE_COLUMNS = ("epoch", "GPU memory", "GPU-util", "runs", "remarks")
 
 def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> dict[str, str]:
     """Returns the row of a setting in the leaderboard, by `BOARD_COLUMNS`."""
-    speed_up = ""
-    if math.isfinite(row.speed_up):
-        speed_up = f"{formats.number(row.speed_up)}x"
-    if row.key == board.baseline:
-        speed_up = "baseline"
-    else:
+    speed_up = "baseline"
+    if row.key != board.baseline:
+        speed_up = speed_up_words(row)
+    if row.key != board.baseline and row.while_busy is None:
         speed_up = _with_interval(speed_up, row.speed_up_low, row.speed_up_high)
     runs = runs_words(row)
     if row.n_runs:
@@ -258,6 +257,8 @@ def _remarks(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> lis
         words = {"equal": "as fast as", "undecided": "undecided against"}
         if row.against_baseline in words:
             remarks.append(f"{words[row.against_baseline]} the baseline")
+        if row.while_busy is not None:
+            remarks.append("faster than the baseline while other programs ran")
         if row.standing in words:
             remarks.append(f"{words[row.standing]} the fastest")
     remarks += [spoiled_words(row), row.entry.pixels, row.entry.losses]

@@ -9,7 +9,9 @@ from typing import Literal
 
 from vitprof.analysis import faster
 from vitprof.analysis.arrays import Interval
+from vitprof.analysis.faster_while_busy import WHILE_BUSY, at_least
 from vitprof.analysis.thresholds import OTHERS_CORES
+from vitprof.analysis.tournament.blocks import whole_runs_of
 from vitprof.analysis.tournament.leaderboard import LeaderboardRow, leaderboard
 from vitprof.analysis.tournament.recommend import least_others
 from vitprof.config import BUDGETS, RunConfig
@@ -30,11 +32,15 @@ class Proof:
 
     tournament_id: int
     ratio: Interval
-    """The second one's speed over the first one's, with its 95% interval, which is known."""
+    """The second one's speed over the first one's, with its 95% interval. A bound where `at_least`:
+    above 1 its upper end is infinite, below 1 its lower end is 0."""
     n_rounds: int
     """Rounds that count."""
     others_cores: float
-    """CPU cores that other programs took at least in each run of one of them; NaN if not known."""
+    """CPU cores that other programs took at least in each run of one of them, or on average where
+    `at_least`; NaN if not known."""
+    at_least: bool = False
+    """Whether one was faster in all rounds, but other programs ran in them."""
 
     @property
     def basis(self) -> Literal["alternating, quiet", "alternating, busy", "alternating"]:
@@ -48,7 +54,7 @@ class Proof:
     def rank(self) -> tuple[bool, bool, int, int]:
         """Returns how good it is as evidence: more is better."""
         quiet = self.basis == "alternating, quiet"
-        decided = faster.relation(self.ratio) != "undecided"
+        decided = self.at_least or faster.relation(self.ratio) != "undecided"
         return quiet, decided, self.n_rounds, self.tournament_id
 
 
@@ -128,11 +134,31 @@ def _proof(now: TournamentState, base: str, other: str, hosts: set[str]) -> Proo
     if hosts and nodes - hosts:
         return None
     found = known[1]
+    if found.against_baseline in ("undecided", WHILE_BUSY):
+        proof = _while_busy(now.tournament.id, known[0], found)
+        if proof is not None:
+            return proof
     ratio = Interval(found.speed_up, found.speed_up_low, found.speed_up_high)
     if not all(map(math.isfinite, ratio)):
         return None
     n_rounds = min(row.n_runs for row in known)
     return Proof(now.tournament.id, ratio, n_rounds, _others_cores(*known))
+
+
+def _while_busy(tournament_id: int, base: LeaderboardRow, other: LeaderboardRow) -> Proof | None:
+    """Returns which of two settings was faster while other programs ran; None where that is not
+    sure."""
+    gain = other.while_busy
+    if gain is not None:
+        ratio = Interval(gain.times, gain.times, math.inf)
+        return Proof(tournament_id, ratio, gain.n_rounds, gain.others_cores, at_least=True)
+    if base.rank is None or other.rank is None:
+        return None
+    loss = at_least(whole_runs_of(base.entry), whole_runs_of(other.entry))
+    if loss is None:
+        return None
+    ratio = Interval(1 / loss.times, 0.0, 1 / loss.times)
+    return Proof(tournament_id, ratio, loss.n_rounds, loss.others_cores, at_least=True)
 
 
 def _others_cores(*rows: LeaderboardRow) -> float:

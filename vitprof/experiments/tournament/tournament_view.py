@@ -17,6 +17,8 @@ from vitprof.analysis.tournament.blocks import (
     NONE,
     Disturbance,
     RunBlocks,
+    core_waits,
+    cores_for_all,
     disturbance,
     over_epochs,
     run_blocks,
@@ -257,6 +259,8 @@ def ended_outcome(store: RunStore, run_id: int, number: int, status: Status) -> 
         disturbed=disturbance.disturbed,
         epoch_samples=epoch_samples(steps),
         decoded=of_facts(run.facts.get("decoded") or {}),
+        cores=cores_for_all(run.environment),
+        waited=waited_of(store, run_id) if status == "done" else math.nan,
     )
 
 
@@ -316,6 +320,17 @@ def others_of(store: RunStore, run_id: int) -> float:
         steps = store.steps(run_id, names=("t_start_s", "epoch", "warmup"))
         seen = store.telemetry(run_id, names=("t_s", "cpu_pct", "job_cpu_pct"))
         return others_cpu(steps, seen, store.run(run_id).environment).cores
+    except StoreError:
+        return math.nan
+
+
+def waited_of(store: RunStore, run_id: int) -> float:
+    """Returns how many threads of a run waited for a core in its steady state, on average; NaN where it
+    is not known."""
+    try:
+        steps = store.steps(run_id, names=("t_start_s", "epoch", "warmup"))
+        seen = store.telemetry(run_id, names=("t_s", "job_cpu_wait_pct"))
+        return core_waits(steps, seen)
     except StoreError:
         return math.nan
 

@@ -7,6 +7,8 @@ from typing import Literal
 import streamlit as st
 
 from vitprof import errors, formats
+from vitprof.analysis.faster_while_busy import AtLeast
+from vitprof.analysis.tournament import leaderboard
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 from vitprof.charts.tournament import throughput_bars
@@ -138,7 +140,10 @@ def _beyond(of_run: int | None, board: Leaderboard, advised: LeaderboardRow | No
     if gain is None:
         return ""
     most = max(gain.times, gain.high)
-    if not advised.speed_up > most:  # also NaN
+    gained = advised.speed_up
+    if advised.while_busy is not None:
+        gained = advised.while_busy.times
+    if not gained > most:  # also NaN
         return ""
     then = formats.number(run.summary.samples_per_s, "samples/s")
     now = formats.number(base.samples_per_s, "samples/s")
@@ -165,17 +170,35 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
     if advised.speed_up_high > WIDE * advised.speed_up_low > WIDE:
         times = f"At least {formats.number(advised.speed_up_low)}x"
     spread = ""
-    if math.isfinite(advised.speed_up_low):
+    if math.isfinite(advised.speed_up_low) and advised.while_busy is None:
         low = formats.number(advised.speed_up_low)
         spread = f" ({low} to {formats.number(advised.speed_up_high)})"
     if now.tournament.held:
-        return f"**So far {formats.number(advised.speed_up)}x**{spread}: {name}, after {rounds}."
+        so_far = leaderboard.speed_up_words(advised)
+        return f"**So far {so_far}**{spread}: {name}, after {rounds}."
     ran = [outcome.run_id for entry in now.entries for outcome in entry.outcomes]
     sure = f"{rounds} (runs {min(ran)} to {max(ran)}), {rough_time(now.spent_s)}"
+    if advised.while_busy is not None:
+        return _faster_while_busy(advised.while_busy, name, _another_batch_size(board))
     words = _decided(answers.relation_of(advised, board), name, times, spread, sure, _others(board))
-    if len({row.entry.batch_size for row in board.rows}) > 1:
-        words += " Another batch size also changes how the model learns."
-    return words
+    return words + _another_batch_size(board)
+
+
+def _another_batch_size(board: Leaderboard) -> str:
+    """Returns what a batch size changes besides the speed; "" where all have the same."""
+    if len({row.entry.batch_size for row in board.rows}) < 2:
+        return ""
+    return " Another batch size also changes how the model learns."
+
+
+def _faster_while_busy(found: AtLeast, name: str, more: str) -> str:
+    """Returns the sentence on a proof whose rounds other programs disturbed."""
+    rounds = formats.count(found.n_rounds, "round")
+    times = f"{found.words[0].upper()}{found.words[1:]}"
+    return (
+        f"**{times} faster**, {found.others_words}: {name}, in each of {rounds}. Not proven for a quiet "
+        f"machine: repeat it there for a firm number.{more}"
+    )
 
 
 def _why_failed(board: Leaderboard) -> str:

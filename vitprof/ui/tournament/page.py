@@ -2,14 +2,13 @@
 them.
 """
 
-import math
 from functools import partial
 
 import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.tournament.entries import setting_in_words
-from vitprof.analysis.tournament.recommend import recommend
+from vitprof.analysis.tournament.recommend import recommend, title
 from vitprof.experiments.tournament.alike import all_failed_words
 from vitprof.store import RunQuery
 from vitprof.store.tournaments import (
@@ -113,17 +112,20 @@ def _draw_answer(t: StoredTournament) -> None:
     now = viewed.state()
     board = viewed.board(now)
     best = recommend(board)
-    row = None if best is None else board.row(best.key or "")
+    ended = t.status == "done" and not t.held
+    named = None if best is None else board.row(best.while_busy or best.key or "")
     if best is None:
         words = all_failed_words(now) or "no figures yet"
-    elif row is None:
-        words = "too early" if math.isnan(best.probability) else "undecided"
-        if t.status == "done" and not t.held:  # nothing more comes: it says why
+    elif named is None or best.outcome == "undecided":
+        words = "too early" if best.outcome == "too early" else "undecided"
+        if ended:  # nothing more comes: it says why
             words = best.sentences[0].removesuffix(".")
     else:
-        standing = "recommended" if t.status == "done" and not t.held else "best so far"
-        speed = formats.number(row.samples_per_s, "samples/s")
-        words = f"{standing}: {setting_in_words(row.entry)}, {speed}"
+        standing = title(best, ended=ended).lower()
+        figure = formats.number(named.samples_per_s, "samples/s")
+        if named.while_busy is not None:
+            figure = named.while_busy.words
+        words = f"{standing}: {setting_in_words(named.entry)}, {figure}"
         if t.spec.base.simulated:
             words += " (simulated)"
     st.markdown(texts.escaped(words))

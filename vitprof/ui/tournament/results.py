@@ -13,6 +13,7 @@ from typing import Literal
 import streamlit as st
 
 from vitprof import formats
+from vitprof.analysis.faster_while_busy import WHILE_BUSY
 from vitprof.analysis.tournament import entries, leaderboard
 from vitprof.analysis.tournament.recommend import (
     Cost,
@@ -20,6 +21,7 @@ from vitprof.analysis.tournament.recommend import (
     break_even,
     cost_of,
     recommend,
+    title,
 )
 from vitprof.analysis.verdict import answer as answers
 from vitprof.charts import tournament as charts
@@ -78,7 +80,7 @@ def draw_tournament(tournament_id: int) -> None:
         _draw_answer(now, board, recommendation)
     with row:
         _downloads(now, board, recommendation)
-    key = recommendation.key if recommendation is not None else None
+    key = recommendation.recommended if recommendation is not None else None
     draw_table(board, key, live=t.held)
     # what was dropped from settings or added to them, each once
     remarks: dict[str, None] = {}
@@ -186,15 +188,15 @@ def _draw_answer(
     if recommendation is None:
         st.markdown("**No figures yet.** The first come when the first run has ended.")
         return
-    row = board.row(recommendation.key or "")
-    title = "Recommended" if done else "Best so far"
-    if row is None:
-        title = "Undecided" if done else "Not decided yet"
+    row = board.row(recommendation.while_busy or recommendation.key or "")
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.header(title, anchor=False, width="content")
-        if row is not None:
-            _draw_badges(row, recommendation)
+        st.header(title(recommendation, ended=done), anchor=False, width="content")
+        if recommendation.is_firm or recommendation.outcome == "fastest while busy":
+            _draw_badges(recommendation)
     first, *rest = recommendation.sentences
+    if recommendation.while_busy is not None:
+        # what it does not say of a quiet machine is no detail
+        first = f"{first} {rest.pop(0)}"
     st.markdown(escaped(first))
     if row is not None:
         _draw_card(now, board, row)
@@ -203,12 +205,13 @@ def _draw_answer(
     if rest:
         with st.expander("Details"):
             st.markdown(escaped(" ".join(rest)))
-    if row is not None:
+    if row is not None and recommendation.is_firm:
         draw_ways_on(now, row, board, best=True)
 
 
 NO_FIX = {
     "faster": "",
+    WHILE_BUSY: "",
     "equal": "none: the baseline is as fast",
     "unneeded": "none: the baseline is as fast, as far as can be seen",
     "slower": "none: the baseline is faster",
@@ -238,10 +241,8 @@ def _draw_card(
     answer_card.draw_answer(answer, no_fix=no_fix, starved_of="the baseline")
 
 
-def _draw_badges(row: leaderboard.LeaderboardRow, recommendation: Recommendation) -> None:
-    """Draws how sure it is that the recommended setting is the fastest."""
-    if row.against_baseline == "undecided":
-        return
+def _draw_badges(recommendation: Recommendation) -> None:
+    """Draws how sure it is that the setting that was chosen is the fastest."""
     if not math.isfinite(recommendation.probability):
         return
     sure = f"{100 * min(recommendation.probability, SUREST):.3g}% sure"

@@ -38,6 +38,8 @@ COMPARE_HELP = "The best run of each, step by step, against the baseline's."
 LONG_NAME = 29
 """Letters up to which a name has one line. So the table fits a laptop's screen (1366 px) beside the
 sidebar."""
+BUSY_PX = 124
+"""Width of the column that says "faster while busy"."""
 WRAPPED_PX = 170
 """Width of the column of names where they have two lines."""
 TWO_LINES_PX = 65
@@ -52,7 +54,9 @@ def against_baseline(row: LeaderboardRow, board: Leaderboard) -> str:
         return "baseline"
     if not math.isfinite(row.speed_up):
         return ""
-    return TOO_FEW if row.too_few is not None else row.against_baseline
+    if row.too_few is not None and row.while_busy is None:
+        return TOO_FEW
+    return row.against_baseline
 
 
 def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -> str:
@@ -89,6 +93,8 @@ def with_interval(value: float, low: float, high: float, words: Callable[[float]
 
 
 def _speed_up(row: LeaderboardRow, board: Leaderboard) -> str:
+    if row.while_busy is not None:
+        return row.while_busy.words
     low = row.speed_up_low
     high = row.speed_up_high
     if row.key == board.baseline:  # which is 1 by definition
@@ -108,6 +114,14 @@ SETTING_COLUMN = tables.TableColumn(
     lambda r, b: setting_in_words(r.entry),
     pinned=True,
 )
+AGAINST_COLUMN = tables.TableColumn(
+    "vs baseline",
+    "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; "
+    "undecided: we cannot tell them apart yet; faster while busy: in every round, but other programs "
+    "ran in them.",
+    against_baseline,
+    width=76,
+)
 COLUMNS: tuple[tables.TableColumn, ...] = (
     SETTING_COLUMN,
     tables.TableColumn(
@@ -124,16 +138,12 @@ COLUMNS: tuple[tables.TableColumn, ...] = (
         width=146,
     ),
     tables.TableColumn(
-        "Speed-up", "Over the baseline, with its 95% interval.", _speed_up, width=112
+        "Speed-up",
+        "Over the baseline, with its 95% interval; at least: a bound, while other programs ran.",
+        _speed_up,
+        width=112,
     ),
-    tables.TableColumn(
-        "vs baseline",
-        "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; "
-        "undecided: we "
-        "cannot tell them apart yet.",
-        against_baseline,
-        width=76,
-    ),
+    AGAINST_COLUMN,
     tables.TableColumn(
         "Runs",
         "All runs of the setting. “2 of 3”: two count; the third failed, was stopped, was "
@@ -198,6 +208,8 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> No
         width=112,
     )
     columns = [*COLUMNS, result]
+    if any(row.while_busy is not None for row in rows):
+        columns[columns.index(AGAINST_COLUMN)] = dataclasses.replace(AGAINST_COLUMN, width=BUSY_PX)
     shown = tables.frame(columns, [(row, board) for row in rows])
     wrapped = bool(shown["Setting"].str.len().max() > LONG_NAME)
     if wrapped:
