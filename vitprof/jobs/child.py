@@ -33,6 +33,7 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 
 from vitprof.config import RunConfig
+from vitprof.datasets import ahead
 from vitprof.engine import without_collections
 from vitprof.errors import (
     UNREADABLE_SAMPLE,
@@ -92,6 +93,8 @@ def run_job(
         if config.ranks > 1:
             completed = rank_processes.train(config, buffer, stop)
         else:
+            if "vitprof.engine.train" not in sys.modules:
+                ahead.begin(config.dataset)
             with without_collections() if alone else contextlib.nullcontext():
                 from vitprof.engine.train import train
             if alone:
