@@ -47,7 +47,7 @@ LEAST_PAIRS = 4
 """Pairs below which nothing is said. Of three, all point the same way by chance in 1 of 8 cases."""
 LEAST_TIMES = 1 / (1 - thresholds.INPUT_BOUND_FRAC)
 """The bound from which a setting is called faster: 1.25, the same gain as an input-bound run has at
-least. In 12,000 simulated pairs of settings that were as fast, one of them was never called faster
+least. In 12,000 simulated tournaments in which a setting was no faster, it was never called that
 (`benchmarks.while_busy`)."""
 ALIKE_FRAC = 0.25
 """Share of the cores that others used in one run of a pair which they must have used in the other.
