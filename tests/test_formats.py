@@ -22,6 +22,13 @@ def test_what_is_not_available_is_never_a_number(shown: object, value: float | N
     assert shown(value) == formats.NOT_AVAILABLE
 
 
+def test_cores_are_said_with_those_of_the_machine_where_they_are_known() -> None:
+    assert formats.cores(1.37, 2.0) == "1.4 of 2 cores"
+    assert formats.cores(0.8) == "0.8 cores"
+    assert formats.cores(-0.04, 64.0) == "0.0 of 64 cores", "two readings, a moment apart"
+    assert formats.cores(NAN, 2.0) == formats.NOT_AVAILABLE
+
+
 CASES: dict[Any, dict[float, str]] = {
     formats.number: {
         0: "0",

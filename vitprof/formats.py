@@ -25,6 +25,14 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {plural}"
 
 
+def cores(used: float, of_cores: float = math.nan) -> str:
+    """Returns how much of the CPU was used, with one decimal: 1.4 cores, 1.4 of 2 cores."""
+    if not math.isfinite(used):
+        return NOT_AVAILABLE
+    all_of_them = f" of {of_cores:.0f}" if math.isfinite(of_cores) else ""
+    return f"{max(used, 0.0):.1f}{all_of_them} cores"
+
+
 def ordinal(number: int) -> str:
     """Returns 1st, 2nd, 3rd, 11th, 113th."""
     if number % 100 in (11, 12, 13):

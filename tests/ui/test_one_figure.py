@@ -1,4 +1,5 @@
-"""A recorded run has one idle share, one verdict and one gain, wherever they are shown."""
+"""A recorded run has one idle share, one verdict, one gain, and one figure of what other programs used, wherever
+they are shown."""
 
 import html
 import io
@@ -9,15 +10,18 @@ import pandas as pd
 import pytest
 
 from tests.command_line import Call, succeeds
-from tests.ui.dashboard import app, said
+from tests.stored_series import append_telemetry
+from tests.ui.dashboard import add_run, app, said
 from vitprof import demo, formats
 from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.verdict.answer import Answer, cost_in_words
+from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.device_rate import DEVICE_RATE
 from vitprof.experiments import answers
 from vitprof.export import bundle, tables
 from vitprof.export.markdown import answer_markdown
 from vitprof.export.report import html_report
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunQuery, RunStore, StoredRun
 
 NAMES = (
@@ -158,3 +162,41 @@ def test_the_cost_is_the_same_on_every_surface(
             assert pd.isna(row["waiting_money"])
             assert plain["so_far"]["waiting"]["money"] is None
     assert n_with_money
+
+
+OTHERS_CORES = 1.37
+
+
+def add_disturbed_run(store: RunStore) -> StoredRun:
+    """A run on two cores, of which other programs took most while it was in its steady state, and none before."""
+    run_id = add_run(store)
+    samples = []
+    for t_s, of_others in ((100.01, 0.0), *((100.06 + 0.02 * n, OTHERS_CORES) for n in range(15))):
+        used = {"t_s": t_s, "cpu_pct": 50 * (0.6 + of_others), "job_cpu_pct": 60.0}
+        samples.append([used.get(name, float("nan")) for name in TELEMETRY_COLUMNS])
+    append_telemetry(store, run_id, 1, samples)
+    store.update_run(run_id, environment={"cpu_count": 2})
+    run = store.run(run_id)
+    facts = run.environment | run.facts
+    verdict = judge(run.config, store.steps(run_id), (), store.telemetry(run_id), facts)
+    store.update_run(run_id, verdict=verdict.to_dict())
+    return store.run(run_id)
+
+
+def test_what_other_programs_used_is_one_figure(store: RunStore, call: Call) -> None:
+    """A table had the machine's cores in its place, and the page and the report had none."""
+    runs = [add_disturbed_run(store), add_disturbed_run(store)]
+    one, other = runs
+    words = "Other programs used 1.4 of 2 cores"
+    compared = said(app("compare", runs=f"{one.id},{other.id}"))
+    assert f"{words} during run {one.id} and 1.4 of 2 cores during run {other.id}." in compared
+    shown = {
+        "page": said(app(run=str(one.id))),
+        "markdown": answer_markdown(one, answer_of(store, one)),
+        "terminal": succeeds(call, "runs", str(one.id)),
+        "report": html_report(store, [one]),
+        "record": json.loads(succeeds(call, "runs", str(one.id), "--json"))["verdict"]["sentence"],
+    }
+    assert [name for name, text in shown.items() if f"{words}." not in text] == []
+    (row,) = pd.read_csv(io.StringIO(tables.summary_csv([one]))).to_dict("records")
+    assert row["other_programs_cores"] == pytest.approx(OTHERS_CORES)

@@ -30,6 +30,7 @@ from vitprof.config import CONFIG_COLUMNS, RunConfig, descriptions, types_of
 from vitprof.config.device_rate import rate_if_valid
 from vitprof.recording import codec, columns, recording
 from vitprof.recording.idle_cost import IdleCost
+from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore, StoredRun, chunks
 from vitprof.store.nodes import MOMENTS, of_other_ranks
 
@@ -49,7 +50,8 @@ ANSWER_DOCS: dict[str, str] = {
     "gain_while_busy": "at least how many times as fast the fix was, where other programs ran",
     "proof_tournament": "number of the tournament that has shown that",
     "fix": "what to change",
-    "other_programs_cores": "CPU cores that other programs used meanwhile, where that was much",
+    "other_programs_cores": "CPU cores that other programs used on average in the steady state, "
+    "where that was a quarter of a core or more",
     "waiting_s": "seconds of the training time that all devices together waited for data",
     "recoverable_s": "what a fix gets back of that, as recoverable_by says",
     "recoverable_by": "proven: by runs of the fix, measured: by replaying batches, at most: all of the wait",
@@ -141,6 +143,8 @@ def answer_values(run: StoredRun, answer: Answer | None) -> dict[str, object]:
     values: dict[str, object] = dict.fromkeys(ANSWER_DOCS)
     if answer is None and run.verdict is not None:
         answer = answer_of(run.verdict, summary=run.summary, rate=rate_if_valid())
+    if run.verdict is not None:
+        values["other_programs_cores"] = _others_cores(run.verdict)
     if answer is None:
         return values
     if not answer.is_conclusive:
@@ -166,9 +170,6 @@ def answer_values(run: StoredRun, answer: Answer | None) -> dict[str, object]:
         values["proof_tournament"] = proof.tournament_id
     if answer.fix is not None:
         values["fix"] = answer.fix.words
-    for signature in run.verdict.signatures if run.verdict is not None else ():
-        if signature.name == "other-programs":
-            values["other_programs_cores"] = signature.evidence.get("cores")
     return values | _cost_values(answer.cost)
 
 
@@ -191,6 +192,20 @@ def _cost_values(cost: IdleCost | None) -> dict[str, object]:
         values["recoverable_money"] = columns.json_number(recoverable.money)
         values["recoverable_at_most_j"] = columns.json_number(recoverable.joules)
     return values
+
+
+def _others_cores(verdict: Verdict) -> float | None:
+    """Returns the CPU cores that other programs used, as the verdict has them; None where that was
+    little.
+
+    Verdicts of older versions had them only where those programs ran all the time.
+    """
+    if verdict.cores_taken is not None:
+        return verdict.cores_taken.cores
+    for signature in verdict.signatures:
+        if signature.name == "other-programs":
+            return signature.evidence.get("others_cores")
+    return None
 
 
 def summary_row(run: StoredRun, answers: Answers | None = None) -> list[object]:

@@ -261,6 +261,10 @@ class NoVerdict:
     """The device, what ended watching, or how much was read in a step."""
 
 
+OF_OTHER_PROGRAMS = ("cpu_contention", "unclear")
+"""Causes that are not the job's own."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Whether a run was input-bound, by what, and what to do about it.
@@ -347,7 +351,8 @@ class Verdict:
     other_programs: OtherPrograms | None = None
     """What other programs did to the idle time; None where that is little."""
     cores_taken: CoresTaken | None = None
-    """What other programs took, where they are the cause or make it unclear; None else."""
+    """What other programs took in the steady state, where that is enough to be said, or they are
+    the cause or make it unclear; None else."""
     advice: tuple[Advice, ...] = ()
     """What to try, the best first; at most three."""
     signatures: tuple[Signature, ...] = ()
@@ -364,6 +369,11 @@ class Verdict:
     def is_conclusive(self) -> bool:
         """Returns whether the run is in a class."""
         return self.kind != "inconclusive"
+
+    @property
+    def is_of_other_programs(self) -> bool:
+        """Returns whether other programs are the cause of the idle time, or make it unclear."""
+        return self.cause in OF_OTHER_PROGRAMS
 
     @property
     def stated_idle_frac(self) -> float:

@@ -97,9 +97,9 @@ def _of_proof(known: proofs.Proof, single: Interval, pair: Sequence[StoredRun]) 
     rounds = formats.count(known.n_rounds, "round")
     words = f"Tournament {known.tournament_id} ran the settings of both in {rounds}."
     if known.basis == "alternating, busy":
-        cores = f"at least {formats.number(known.others_cores)} cores"
+        cores = f"at least {formats.cores(known.others_cores)}"
         if known.at_least:
-            cores = f"{formats.number(known.others_cores)} cores on average"
+            cores = f"{formats.cores(known.others_cores)} on average"
         words += f" Other programs used {cores}; repeat on a quiet machine for a firm number."
     if not math.isfinite(single.value):
         return words
@@ -125,10 +125,12 @@ def _of_single_runs(trust: Trust, pair: Sequence[StoredRun], facts: Sequence[Run
     busy = []
     for known in facts:
         if known.others_cores >= OTHERS_CORES:
-            busy.append(f"{formats.number(known.others_cores)} cores during run {known.id}")
+            of_cores = float(known.environment.get("cpu_count") or math.nan)
+            used = formats.cores(known.others_cores, of_cores)
+            busy.append(f"{used} during run {known.id}")
     if busy:
-        used = f"Other programs used {' and '.join(busy)}."
-        return f"{used} Repeat on a quiet machine for a firm number."
+        during = f"Other programs used {' and '.join(busy)}."
+        return f"{during} Repeat on a quiet machine for a firm number."
     return "What differs is below. The ratio may come from that."
 
 

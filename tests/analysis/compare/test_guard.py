@@ -140,7 +140,7 @@ def test_strategies_may_differ_and_a_run_and_itself_can_be_compared() -> None:
             "page cache differs: 2.0% in run 2",
         ),
         ({"other_gpu_bytes": 2e9}, "gpu-processes", "warning", "1.86 GiB"),
-        ({"others_cores": 1.5}, "cpu", "warning", "1.50 cores in run 2"),
+        ({"others_cores": 1.5}, "cpu", "warning", "1.5 cores in run 2"),
         ({"loss": LOSSES * 1.01}, "losses", "warning", "do not agree"),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",

@@ -399,10 +399,10 @@ def test_cpu_that_other_programs_take() -> None:
     steps = trace(noise(200, seed=17))
     s = found(steps, cpu(steps, 99, 196), **IN_LOOP)["other-programs"]
     assert s.evidence["others_cores"] == pytest.approx(2, abs=0.05)
-    assert "All cores are busy: end those programs" in s.sentence
+    assert "All cores were busy: end those programs" in s.sentence
     for waited, words in (
-        (80.0, "and the job waits for cores: end"),
-        (2.0, "but the job hardly waits for one"),
+        (80.0, "and the job waited for them: end"),
+        (2.0, "but the job hardly waited for one"),
     ):
         queues = cpu(steps, 99, 196) | {"job_cpu_wait_pct": np.full(40, waited)}
         assert words in found(steps, queues, **IN_LOOP)["other-programs"].sentence

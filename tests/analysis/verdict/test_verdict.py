@@ -576,7 +576,7 @@ def test_a_run_that_other_programs_alone_make_look_starved_is_disturbed(
         assert v.sentence.startswith(
             "Disturbed. The simulated GPU was idle for data 41% of the time. Without other programs, "
         )
-        assert v.sentence.endswith("perhaps only 0.0%. End them, and run again.")
+        assert "perhaps only 0.0%. End them, and run again. Other programs used " in v.sentence
         assert (v.advice, v.gain) == ((), None)
 
 
@@ -653,7 +653,10 @@ def test_a_stage_that_other_programs_make_the_largest_is_not_the_cause() -> None
     v = beside_others({"read": 15.0, "transform": 18.0, "collate": 1.0}, stages)
     assert (v.cause, v.kind) == ("unclear", "input-bound")
     assert [advice.words for advice in v.advice] == ["running again when quiet"]
-    said = "Other programs used 0.8 of 2 cores: chrome 0.8 (process 312). Loading had no core for up to 38% of that."
+    said = (
+        "Other programs used 0.8 of 2 cores. Over the whole run: chrome 0.8 (process 312). "
+        "Loading had no core for up to 38% of the wait."
+    )
     assert said in v.sentence
     assert "What takes longest without them is not known. " in v.sentence
     answer = answer_of(v)
@@ -671,8 +674,34 @@ def test_the_same_times_are_told_where_nothing_else_runs() -> None:
 def test_a_stage_that_stays_the_largest_is_the_cause_whatever_else_runs() -> None:
     stages = {"read": (4.0, 2.0, 1.5, 0.0), "transform": (30.0, 22.0, 6.0, 1.0)}
     v = beside_others({"read": 4.0, "transform": 30.0}, stages)
-    assert (v.cause, v.cores_taken) == ("transform", None)
+    assert (v.cause, v.is_of_other_programs) == ("transform", False)
     assert v.advice[-1].words.startswith("lighter transforms")
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind"),
+    [
+        ({"decode": 20.0}, "input-bound"),
+        ({"decode": 0.1}, "not input-bound"),
+    ],
+)
+def test_what_other_programs_used_is_said_whatever_the_verdict(
+    seen: dict[str, float], kind: str
+) -> None:
+    """It was said of runs alone of which they were the cause."""
+    busy = {"cpu_pct": 60.0, "job_cpu_pct": 60.0}
+    known = SIMULATED | {"cpu_count": 2}
+    steps = run(parts=seen)
+    v = verdict(steps, known, cpu=busy)
+    assert (v.kind, v.is_of_other_programs) == (kind, False)
+    assert v.cores_taken is not None
+    assert v.cores_taken.cores == pytest.approx(0.6)
+    said = "Other programs used 0.6 of 2 cores."
+    assert said in v.sentence
+    assert said in answer_of(v).details
+    quiet = verdict(steps, known, cpu={"cpu_pct": 30.0, "job_cpu_pct": 40.0})
+    assert quiet.cores_taken is None
+    assert "Other programs" not in quiet.sentence
 
 
 def test_other_programs_that_cost_less_than_the_largest_stage_are_not_the_cause() -> None:
@@ -687,7 +716,10 @@ def test_other_programs_that_cost_most_are_the_cause_and_are_named() -> None:
     v = beside_others({"read": 6.0, "transform": 30.0}, stages)
     assert v.cause == "cpu_contention"
     assert v.cause_frac == pytest.approx(26.5 / 36, abs=0.03)
-    assert "Other programs used 0.8 of 2 cores: chrome 0.8 (process 312)." in v.sentence
+    assert (
+        "Other programs used 0.8 of 2 cores. Over the whole run: chrome 0.8 (process 312)."
+        in v.sentence
+    )
     assert [advice.words for advice in v.advice] == ["running again when quiet"]
 
 
@@ -717,7 +749,7 @@ def test_of_a_built_in_job_it_is_known_what_its_threads_waited_together() -> Non
         ["running again when quiet"],
     )
     clear = verdict(run(parts={"decode": 20.0, "transform": 6.0}), cpu=seen)
-    assert (clear.cause, clear.cores_taken) == ("decode", None)
+    assert (clear.cause, clear.is_of_other_programs) == ("decode", False)
 
 
 def test_a_transform_that_cannot_be_told_is_in_no_advice() -> None:

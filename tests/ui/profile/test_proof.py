@@ -90,7 +90,7 @@ def test_its_answer_in_words(
     set_status(store, number, status)
     with patch.object(tournament_view, "others_of", return_value=1.4):
         at = app(run=str(run_id))
-    assert ("other programs used at least 1.40 cores (this" in said(at)) is (status == "done")
+    assert ("other programs used at least 1.4 cores (this" in said(at)) is (status == "done")
     assert words in said(at), [w for w in said(at).splitlines() if "memory" in w]
     assert ("use-advice-0" in [b.key for b in at.button]) == ("No gain" not in words)
     assert "proof-bars-0" in charts(at)

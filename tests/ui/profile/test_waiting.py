@@ -92,7 +92,7 @@ def test_a_disturbed_run_is_repeated_when_quiet(
     )
     click(at.run(), "run-when-quiet")
     assert "Waiting for a quiet machine: measuring." in said(at)
-    assert "other programs take 1.40 of 2 CPU cores" in said(at.run())
+    assert "other programs use 1.4 of 2 cores" in said(at.run())
     while busy_pct:
         assert not begun
         at.run()

@@ -45,7 +45,7 @@ from vitprof.analysis.verdict.rendering import (
     why_none_in_words,
 )
 from vitprof.config import BUDGETS, RunConfig, own_script
-from vitprof.formats import number, percent, size
+from vitprof.formats import cores, percent, size
 from vitprof.recording.columns import RunSummary
 
 FIRST_LOSSES = 10
@@ -204,10 +204,6 @@ def _cached(run: RunFacts) -> float:
     return math.nan if frac is None else float(frac)
 
 
-def _cores(cores: float) -> str:
-    return f"{number(max(cores, 0.0))} cores"
-
-
 SIZES = "Steps of another size run at another speed."
 IN_USE = "They may have used the GPU as well."
 HEAT = "Heat, power limit or load lowered it, and with it the speed of compute."
@@ -252,7 +248,7 @@ MEASURED_CHECKS: tuple[Check, ...] = (
         IN_USE,
     ),
     _far_apart(
-        "cpu", "The CPU taken by other programs differs", OTHERS, OTHERS_CORES, _cores, LACKS
+        "cpu", "The CPU taken by other programs differs", OTHERS, OTHERS_CORES, cores, LACKS
     ),
 )
 """Checks of what is measured and may differ slightly."""

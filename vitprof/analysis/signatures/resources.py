@@ -13,7 +13,8 @@ from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.timing import loading, steady, worker_use
 from vitprof.config import own_script
 from vitprof.config.parts import LOADERS, STORAGES
-from vitprof.formats import number, percent, seconds, size
+from vitprof.formats import cores as cores_in_words
+from vitprof.formats import percent, seconds, size
 from vitprof.recording.verdict import CoresTaken, Program, Signature
 
 MIN_CPU_SAMPLES = 10
@@ -184,8 +185,33 @@ def cores_taken(trace: steady.Trace) -> CoresTaken:
     return CoresTaken(_others(trace).cores, _cores(trace), programs_seen(trace))
 
 
+def named_cores_taken(trace: steady.Trace) -> CoresTaken | None:
+    """Returns what other programs took of the cores; None where that is too little to be said, or
+    not known.
+
+    By the mean, as Compare judges it: what takes the cores half of the time takes as much as what
+    takes half of them all the time.
+    """
+    taken = cores_taken(trace)
+    return taken if taken.cores >= thresholds.OTHERS_CORES else None
+
+
+def cores_taken_in_words(taken: CoresTaken) -> str:
+    """Returns "Other programs used 1.4 of 2 cores. Over the whole run: chrome 0.6 (process 312).".
+
+    The cores are those of the steady state, as all figures of a run. Which programs took them is
+    known for the time from the run's start on.
+    """
+    used = f"Other programs used {cores_in_words(taken.cores, taken.of_cores)}."
+    named = programs_in_words(taken.programs)
+    return f"{used} Over the whole run: {named}." if named else used
+
+
 def other_programs(trace: steady.Trace) -> Signature | None:
-    """Finds CPU taken by other programs: the whole machine's use minus the job's."""
+    """Finds CPU taken by other programs all the time, and says what that did to the job.
+
+    How much they took is in the verdict (`Verdict.cores_taken`).
+    """
     others = _others(trace)
     cores = _cores(trace)
     queued = _queued(trace)
@@ -193,19 +219,13 @@ def other_programs(trace: steady.Trace) -> Signature | None:
         return None
     full = others.machine_pct >= thresholds.BUSY_PCT
     if not full:
-        effect = "Cores are still free: the job need not wait for one, though it may run slower."
+        effect = "Cores were still free: the job need not wait for one, though it may run slower."
     elif queued < thresholds.OTHERS_CORES_FRAC:
-        effect = "All cores are busy, but the job hardly waits for one."
+        effect = "All cores were busy, but the job hardly waited for one."
     elif math.isnan(queued):
-        effect = "All cores are busy: end those programs and measure again."
+        effect = "All cores were busy: end those programs and measure again."
     else:
-        effect = (
-            "All cores are busy, and the job waits for cores: end those programs and measure again."
-        )
-    share = f"{number(others.cores)} of the {cores:.0f} cores ({percent(others.cores / cores)})"
-    named = programs_in_words(programs_seen(trace))
-    if named:
-        share += f": {named}"
+        effect = "All cores were busy, and the job waited for them: end those programs and measure again."
     evidence = {
         "others_cores": others.cores,
         "others_cores_lasting": others.lasting_cores,
@@ -215,7 +235,7 @@ def other_programs(trace: steady.Trace) -> Signature | None:
     source = "psutil: use of all cores minus that of the job's processes"
     return Signature(
         "other-programs",
-        f"Other programs take {share}. {effect}",
+        f"Other programs ran all the time. {effect}",
         math.nan,
         math.nan,
         evidence,

@@ -112,7 +112,7 @@ class Answer:
     details: str
     """What the verdict says beyond the four answers; "" without."""
     is_conclusive: bool
-    """Whether there is a verdict. If not, only headline and reason are filled in."""
+    """Whether there is a verdict. If not, only headline, reason and details are filled in."""
     waits_for: str
     """What the idle share is of: "data", "data and copies", "kernel launches"."""
     frac: float
@@ -341,9 +341,8 @@ def best_proof(proofs: Sequence[Proof]) -> Proof | None:
 
 def _ceiling(verdict: Verdict) -> Ceiling | None:
     is_slow = verdict.kind in ("input-bound", "moderately input-bound")
-    # without the other programs the gain may be quite another one
-    disturbed = verdict.cores_taken is not None or verdict.cause == "cpu_contention"
-    if not is_slow or verdict.gain is None or disturbed:
+    # where they are the cause, the gain without other programs may be quite another one
+    if not is_slow or verdict.gain is None or verdict.is_of_other_programs:
         return None
     others = verdict.other_programs
     return Ceiling(

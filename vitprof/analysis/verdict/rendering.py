@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vitprof.analysis import intervals, thresholds
-from vitprof.analysis.signatures.resources import programs_in_words
+from vitprof.analysis.signatures.resources import cores_taken_in_words
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.formats import count, number, ordinal, percent, seconds
 from vitprof.recording.verdict import Advice, NoVerdict, Verdict
@@ -76,7 +76,9 @@ def render(verdict: Verdict) -> VerdictText:
         return VerdictText(headline, (rest[:1].upper() + rest[1:],), ())
     if verdict.why_none is not None:
         reason = NO_VERDICT[verdict.why_none.reason](verdict, verdict.why_none)
-        return VerdictText(_headline_of_none(verdict.why_none), (reason,), ())
+        others = cores_taken(verdict)
+        details = (others,) if others else ()
+        return VerdictText(_headline_of_none(verdict.why_none), (reason, *details), details)
     clauses = CLAUSES[verdict.kind]
     if verdict.replay:
         clauses = REPLAYED
@@ -292,13 +294,12 @@ def cores_taken(verdict: Verdict) -> str:
     taken = verdict.cores_taken
     if taken is None or not math.isfinite(taken.cores):
         return ""
-    used = f"Other programs used {taken.cores:.1f} of {taken.of_cores:.0f} cores"
-    if taken.programs:
-        used += f": {programs_in_words(taken.programs)}"
-    if verdict.cause != "unclear":
-        return f"{used}."
-    waited = f"Loading had no core for up to {percent(taken.waited_frac)} of that"
-    return f"{used}. {waited}. What takes longest without them is not known."
+    used = cores_taken_in_words(taken)
+    is_slow = verdict.kind in ("input-bound", "moderately input-bound")
+    if verdict.cause != "unclear" or not is_slow:
+        return used
+    waited = f"Loading had no core for up to {percent(taken.waited_frac)} of the wait."
+    return f"{used} {waited} What takes longest without them is not known."
 
 
 def _mostly_between_starts(verdict: Verdict) -> bool:
@@ -508,11 +509,18 @@ CLAUSES: dict[str, tuple[Clause, ...]] = {
         held_up,
         most_gain,
         where_time_goes,
+        cores_taken,
     ),
-    "launch-bound": (launches, held_up, most_gain, next_step),
+    "launch-bound": (launches, held_up, most_gain, cores_taken, next_step),
 }
 """Kind of a verdict -> what is said of it, in this order."""
-REPLAYED: tuple[Clause, ...] = (waiting, single_event, epoch_starts, what_a_replay_waits_for)
+REPLAYED: tuple[Clause, ...] = (
+    waiting,
+    single_event,
+    epoch_starts,
+    what_a_replay_waits_for,
+    cores_taken,
+)
 """What is said of a run in which nothing is loaded."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from vitprof.analysis import arrays, rank_report, thresholds
 from vitprof.analysis.signatures import find_signatures
-from vitprof.analysis.signatures.resources import free_cores, waiting_frac
+from vitprof.analysis.signatures.resources import free_cores, named_cores_taken, waiting_frac
 from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.timing.steady import Trace
 from vitprof.analysis.verdict import advice_rules, no_verdict, rendering
@@ -15,10 +15,7 @@ from vitprof.analysis.verdict.evidence import Evidence, slowest_loader
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.config import RunConfig, own_script
 from vitprof.recording.columns import Phase
-from vitprof.recording.verdict import Verdict
-
-OF_OTHER_PROGRAMS = ("cpu_contention", "unclear")
-"""Causes that are not the job's own."""
+from vitprof.recording.verdict import OF_OTHER_PROGRAMS, Verdict
 
 
 def judge(
@@ -52,6 +49,7 @@ def judge(
         n_ranks=int(facts.get("world_size") or 1),
         late_ranks=rank_report.late_ranks(facts),
         replay=config.replay or "",
+        cores_taken=named_cores_taken(evidence.trace),
         signatures=find_signatures(evidence.trace),
         n_steps=evidence.trace.n_steady,
         simulated=evidence.device == "simulated",
@@ -108,6 +106,7 @@ def _with_idle_time(verdict: Verdict, evidence: Evidence) -> Verdict:
 def _with_cause(verdict: Verdict, evidence: Evidence) -> Verdict:
     """Returns the verdict with what the idle time is for."""
     cause, cause_frac, cause_ms = evidence.cause
+    taken = evidence.cores_taken if cause in OF_OTHER_PROGRAMS else verdict.cores_taken
     return dataclasses.replace(
         verdict,
         held_up=evidence.held_up,
@@ -117,7 +116,7 @@ def _with_cause(verdict: Verdict, evidence: Evidence) -> Verdict:
         cause_frac=cause_frac,
         cause_ms_per_batch=cause_ms,
         other_programs=evidence.other_programs,
-        cores_taken=evidence.cores_taken if cause in OF_OTHER_PROGRAMS else None,
+        cores_taken=taken,
     )
 
 
@@ -154,5 +153,5 @@ def _situation(evidence: Evidence, verdict: Verdict) -> advice_rules.Situation:
         causes=tuple(causes),
         exposed_ms={share.name: share.exposed_ms for share in verdict.shares},
         loader=loader,
-        is_unclear=verdict.cause in OF_OTHER_PROGRAMS and evidence.is_unclear,
+        is_unclear=verdict.is_of_other_programs and evidence.is_unclear,
     )

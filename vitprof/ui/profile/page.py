@@ -305,7 +305,7 @@ def draw_recording_cost(run: store.StoredRun) -> None:
     if math.isfinite(cost.exposed_frac) and not run.config.loader_only:
         idle = f" and kept the device idle {formats.percent(cost.exposed_frac)} of it"
     more = ""
-    if any(signature.name == "other-programs" for signature in findings.verdict_of(run).signatures):
+    if findings.verdict_of(run).cores_taken is not None:
         more = "Other programs ran: on a quiet machine it takes less. "
     inside_frac = math.nan
     if run.summary is not None:

@@ -223,7 +223,7 @@ def _others(board: Leaderboard) -> str:
     cores = answers.others_cores(board)
     if not cores:
         return ""
-    return f"while other programs used at least {formats.number(cores)} cores (this page included)"
+    return f"while other programs used at least {formats.cores(cores)} (this page included)"
 
 
 def _decided(against: str, name: str, times: str, spread: str, sure: str, others: str) -> str:

@@ -216,7 +216,7 @@ def _wait_for_quiet(run: store.StoredRun) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         busy = "measuring"
         if math.isfinite(others):
-            busy = f"other programs take {formats.number(others)} of {reading.cores} CPU cores"
+            busy = f"other programs use {formats.cores(others, reading.cores)}"
         words = f"Waiting for a quiet machine: {busy}."
         st.markdown(f":material/hourglass_empty: {words}", width="content")
         stop = partial(st.session_state.pop, QUIET, None)

@@ -63,7 +63,9 @@ def draw_verdict(run: store.StoredRun) -> None:
                 no_fix = "none that vitprof knows"
             draw_buttons = partial(_draw_fix_buttons, run, verdict, answer)
             answer_card.draw_answer(answer, draw_buttons, no_fix=no_fix)
-        disturbed = verdict.cores_taken is not None or any(
+        elif answer.details:
+            st.caption(escaped(answer.details))
+        disturbed = verdict.is_of_other_programs or any(
             signature.name == "other-programs" for signature in verdict.signatures
         )
         if disturbed and not own_script.is_own_script(run.config):
