@@ -372,9 +372,9 @@ def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(
     assert "runs python train.py in /work and trains for" in text
     codes = [code.value for code in at.get("code")]
     assert codes == [
-        "python -m vitprof tournament resume 1 --more-rounds 3",
         "DataLoader(..., num_workers=4)",
-    ]
+        "python -m vitprof tournament resume 1 --more-rounds 3",
+    ], "the answer comes first"
     frame = at.dataframe[0].value
     assert list(frame["Setting"]) == ["4 workers", "2 workers", "the unchanged script"]
     labels = {button.label for button in at.button}

@@ -64,6 +64,8 @@ memory it is."""
 STEP_HELP = "Mean time of a step while training, waits included."
 HIDDEN_RATIO = 1.1
 """Data wait, over what of it left the device idle, from which the rest is named."""
+NEW_LINE = "  \n"
+"""Ends a line in Markdown without beginning a paragraph."""
 FACTS = ("copied", "throttled", "read from a trace", "not in the trace", "the trace has no work")
 """How notices begin that only state where the data, or the figures, are from; all others are warnings."""
 STAGES = {
@@ -156,9 +158,12 @@ def draw_state(run: store.StoredRun, now: float) -> None:
         st.warning(f"Stopped{why}. What was measured until then is kept.")
     elif run.status != "done":
         st.error(f"{run.status.capitalize()}: {escaped(run.error)}")
-    for notice in run.notices:
-        draw_notice = st.info if notice.startswith(FACTS) else st.warning
-        draw_notice(escaped(sentence(notice)))
+    facts = [notice for notice in run.notices if notice.startswith(FACTS)]
+    warnings = [notice for notice in run.notices if not notice.startswith(FACTS)]
+    # one box for all of a kind: with a box for each, the first chart was below the screen
+    for draw_box, notices in ((st.warning, warnings), (st.info, facts)):
+        if notices:
+            draw_box(NEW_LINE.join(escaped(sentence(notice)) for notice in notices))
 
 
 def _progress_words(run: store.StoredRun, now: float) -> str:

@@ -69,8 +69,14 @@ def draw_tournament(tournament_id: int) -> None:
     t = now.tournament
     _draw_title(now)
     draw_problem()
-    draw_state(now)
+    # the answer comes first once nothing has to be done any more to have it
+    is_over = t.status == "done" and not t.held and not t.note
+    if not is_over:
+        draw_state(now)
     answer = st.container()
+    if is_over:
+        draw_state(now)
+    _draw_settings(now)
     row = st.container(horizontal=True, vertical_alignment="bottom")
     with row:
         base = _pick_baseline(viewed.board(now), now.baseline)
@@ -102,16 +108,20 @@ def draw_tournament(tournament_id: int) -> None:
 
 
 def _draw_title(now: TournamentState) -> None:
-    t = now.tournament
-    spec = now.tournament.spec
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.title(escaped(t.name), anchor=False, width="content")
-        if spec.base.simulated:
+        st.title(escaped(now.tournament.name), anchor=False, width="content")
+        if now.tournament.spec.base.simulated:
             simulated_badge()
         about = "The list, and the form for a new one. This one keeps running."
         texts.act_button(
             "All tournaments", "tournament-back", "arrow_back", leave, about, type="tertiary"
         )
+
+
+def _draw_settings(now: TournamentState) -> None:
+    """Draws what the tournament runs, and for how long, in a line."""
+    t = now.tournament
+    spec = t.spec
     lasts = _length_words(spec.base)
     if spec.script is None:
         what = f"{spec.base.dataset}, {models.model_words(spec.base.model)} on {spec.base.device}"
@@ -193,13 +203,13 @@ def _draw_answer(
         st.header(title(recommendation, ended=done), anchor=False, width="content")
         if recommendation.is_firm or recommendation.outcome == "fastest while busy":
             _draw_badges(recommendation)
+    if row is not None:
+        _draw_card(now, board, row)
     first, *rest = recommendation.sentences
     if recommendation.while_busy is not None:
         # what it does not say of a quiet machine is no detail
         first = f"{first} {rest.pop(0)}"
     st.markdown(escaped(first))
-    if row is not None:
-        _draw_card(now, board, row)
     if row is not None and row.entry.strategy in strategies.STRATEGIES:
         st.caption(escaped(strategies.STRATEGIES[row.entry.strategy].what))
     if rest:
