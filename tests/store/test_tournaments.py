@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.config.test_tournament_spec import BASE, made
+from vitprof.config.own_script import OWN_SCRIPT, OwnScript, own_config
 from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.store import RunGroup, RunStore, tournaments
 from vitprof.store.database import runs as run_table
@@ -36,6 +37,40 @@ def test_kept_and_found_unless_the_name_cannot_be_shown(store: RunStore) -> None
     for number in (0, -1, 5, 2**70):
         with pytest.raises(StoreError, match=f"no tournament {number}"):
             tournaments.tournament(store, number)
+
+
+def test_those_of_a_run_and_of_a_directory_are_found(store: RunStore) -> None:
+    tournaments.insert_tournament(store, made())
+    of_seven = tournaments.insert_tournament(store, made(of_run=7))
+    tournaments.insert_tournament(store, made(of_run=77))
+    on_script = {}
+    for directory in ('/home/me/it\'s "mine"', "/home/me"):
+        script = OwnScript(("python", "train.py"), directory, (("workers", (2,)),))
+        spec = made(
+            base=own_config("", steps=40), strategies=(OWN_SCRIPT,), batch_sizes=(1,), script=script
+        )
+        on_script[directory] = tournaments.insert_tournament(store, spec)
+    again = tournaments.insert_tournament(store, made(of_run=7))
+    of_run = tournaments.list_tournaments(store, of_run=7)
+    assert [t.id for t in of_run] == [again, of_seven]
+    assert [t.id for t in tournaments.list_tournaments(store, 1, of_run=7)] == [again]
+    for directory, number in on_script.items():
+        there = tournaments.list_tournaments(store, directory=directory)
+        assert [t.id for t in there] == [number]
+    assert tournaments.list_tournaments(store, directory="/home") == []
+
+
+def test_the_one_that_a_program_runs_is_found(store: RunStore, number: int) -> None:
+    tournaments.insert_tournament(store, made())
+    assert tournaments.held_tournament(store) is None
+    tournaments.claim(store, number)
+    held = tournaments.held_tournament(store)
+    assert held is not None
+    assert (held.id, held.held) == (number, True)
+    with store.transaction() as db:  # another version
+        unreadable = sa.update(store_table).where(store_table.c.id == number)
+        db.execute(unreadable.values(spec={"colour": "red"}))
+    assert tournaments.held_tournament(store) is None
 
 
 def test_more_rounds(store: RunStore) -> None:

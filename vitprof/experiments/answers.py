@@ -31,7 +31,7 @@ from vitprof.store import RunStore, StoredRun, tournaments
 View = Callable[[int], TournamentView]
 """Returns the view of a tournament, by its number."""
 MOST_LOOKED_AT = 200
-"""Tournaments that are looked through for proofs, the newest first."""
+"""Tournaments of a run, or of a script's directory, that are looked through for proofs, the newest first."""
 
 
 def answer_of_run(store: RunStore, run: StoredRun, view: View | None = None) -> Answer | None:
@@ -110,7 +110,7 @@ def proofs_of(
         return ()
     read = view or (lambda number: TournamentView(store, number))
     found: list[Proof] = []
-    for tournament in tournaments.list_tournaments(store, MOST_LOOKED_AT):
+    for tournament in _may_prove(store, run):
         if tournament.held or tournament.status == "queued":
             continue
         spec = tournament.spec
@@ -126,6 +126,16 @@ def proofs_of(
         else:
             found += _of_script(verdict, now, board)
     return tuple(found)
+
+
+def _may_prove(store: RunStore, run: StoredRun) -> list[tournaments.StoredTournament]:
+    """Returns the tournaments in which a proof of a fix for the run may be, the newest first."""
+    if not own_script.is_own_script(run.config):
+        return tournaments.list_tournaments(store, MOST_LOOKED_AT, of_run=run.id)
+    directory = run.facts.get("directory")
+    if not directory:  # a version before noted no directory
+        return []
+    return tournaments.list_tournaments(store, MOST_LOOKED_AT, directory=str(directory))
 
 
 def is_of_script(run: StoredRun, script: own_script.OwnScript) -> bool:

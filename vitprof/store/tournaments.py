@@ -1,5 +1,6 @@
 """Tournaments in the run store, and the program that runs each."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -7,7 +8,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from vitprof.config import bounds, tournament_spec
-from vitprof.errors import ConfigError, JobError
+from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.names import MAX_NAME, UNNAMED, tamed_name, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES
@@ -95,12 +96,41 @@ def tournament(store: RunStore, tournament_id: int) -> StoredTournament:
     return _stored(_row(store, tournament_id))
 
 
-def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTournament]:
-    """Returns tournaments, newest first; leaves out those of another version that cannot be read."""
+def list_tournaments(
+    store: RunStore,
+    limit: int | None = None,
+    *,
+    of_run: int | None = None,
+    directory: str | None = None,
+) -> list[StoredTournament]:
+    """Returns tournaments, newest first; leaves out those of another version that cannot be read.
+
+    `of_run`: only those that prove advice on this run. `directory`: only those on scripts that are
+    run there. The database finds these: to read a spec and to check it takes longer than to find it.
+    """
     query = sa.select(tournaments).order_by(tournaments.c.id.desc()).limit(limit)
+    spec = tournaments.c.spec
+    if of_run is not None:
+        query = query.where(spec["of_run"].as_integer() == of_run)
+    if directory is not None:
+        query = query.where(spec[("script", "directory")].as_string() == directory)
     with store.transaction() as db:
         rows = db.execute(query).fetchall()
     return list(readable(rows, _stored))
+
+
+def held_tournament(store: RunStore) -> StoredTournament | None:
+    """Returns the newest tournament that a live program runs and that can be read; None where there
+    is none."""
+    query = sa.select(tournaments.c.id, tournaments.c.state).order_by(tournaments.c.id.desc())
+    with store.transaction() as db:
+        rows = db.execute(query).fetchall()
+    for row in rows:
+        if _alive_owner(row.state):
+            # deleted meanwhile, or of another version
+            with contextlib.suppress(StoreError):
+                return tournament(store, row.id)
+    return None
 
 
 def _runs_of(tournament_id: int) -> sa.ColumnElement[bool]:

@@ -1,13 +1,13 @@
 """The picture for a talk: of a run, or of a run and of what it is compared with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
 from vitprof import errors
 from vitprof.analysis.compare import comparison, guard
 from vitprof.analysis.compare.comparison import RunComparison
-from vitprof.analysis.verdict.answer import best_proof
+from vitprof.analysis.verdict.answer import Proof
 from vitprof.charts.talk import NARROW
 from vitprof.export import talk
 from vitprof.store import StoredRun
@@ -27,10 +27,13 @@ COMPARED = "compare runs chosen"
 
 
 @texts.guarded
-def draw_of_run(run: StoredRun) -> None:
-    """Draws the picture of a run, and with a choice the one of the run and its fix, if known."""
+def draw_of_run(run: StoredRun, find_proof: Callable[[], Proof | None]) -> None:
+    """Draws the picture of a run, and with a choice the one of the run and its fix, if known.
+
+    `find_proof` returns the proof that the answer card shows.
+    """
     st.header("For a talk", anchor=False, help=HELP)
-    pair = _proven(run) or _compared(run)
+    pair = _proven(run, find_proof()) or _compared(run)
     if pair is None:
         draw([run], None)
         return
@@ -88,12 +91,10 @@ Pair = tuple[tuple[StoredRun, StoredRun], RunComparison]
 """The run as it was and the other one, and how that compares."""
 
 
-def _proven(run: StoredRun) -> Pair | None:
+def _proven(run: StoredRun, proof: Proof | None) -> Pair | None:
     """Returns the run and one of the fix that the answer card names as proven. Where other programs
     ran meanwhile, the two have no ratio: it may be another one on a quiet machine.
     """
-    shown = findings.proofs_of(run, findings.verdict_of(run), state.view)
-    proof = best_proof(shown)
     if proof is None:
         return None
     relation: comparison.Relation = "faster" if proof.quiet else "not comparable"

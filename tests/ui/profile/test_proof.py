@@ -11,7 +11,7 @@ from vitprof.analysis.verdict.advice import apply
 from vitprof.experiments import answers
 from vitprof.experiments.tournament import planning, tournament_view
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
-from vitprof.store import RunStore, role_of
+from vitprof.store import RunStore, role_of, tournaments
 from vitprof.store.tournaments import TournamentStatus, claim, list_tournaments, set_status
 from vitprof.ui.profile.proof import NEXT
 
@@ -48,6 +48,20 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
     at.session_state[NEXT] = str(other)
     at.run()
     assert [t.spec.of_run for t in list_tournaments(store)] == [other, run_id]
+
+
+@pytest.mark.parametrize("tab", ["Answer", "Export"])
+def test_proofs_are_looked_for_once_in_a_draw(store: RunStore, tab: str) -> None:
+    """Card, list of advice and picture each read all tournaments: 52 ms a time with 200 of them."""
+    run_id = add_run(store, device=DEVICE)
+    with (
+        patch.object(answers, "proofs_of", wraps=answers.proofs_of) as looked_for,
+        patch.object(tournaments, "list_tournaments", wraps=list_tournaments) as listed,
+    ):
+        app(run=str(run_id), tab=tab)
+    assert looked_for.call_count == 1
+    # for its proofs, and for those that have begun
+    assert [call.kwargs.get("of_run") for call in listed.call_args_list] == [run_id, run_id]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from vitprof.analysis.timing import loading, steady, worker_use
 from vitprof.config import own_script
 from vitprof.config.parts import LOADERS, STORAGES
 from vitprof.formats import cores as cores_in_words
-from vitprof.formats import percent, seconds, size
+from vitprof.formats import seconds, size
 from vitprof.recording.verdict import CoresTaken, Program, Signature
 
 MIN_CPU_SAMPLES = 10

@@ -5,6 +5,7 @@ Only the tab that is open is drawn.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import streamlit as st
 
@@ -14,9 +15,10 @@ from vitprof.analysis.verdict import headroom, rendering
 from vitprof.analysis.verdict.advice import apply
 from vitprof.charts import breakdown
 from vitprof.config import own_script
-from vitprof.recording.verdict import Advice, Verdict
+from vitprof.recording.verdict import Advice
 from vitprof.ui import downloads, findings, live_chart, notifications, resources, talk, widgets
 from vitprof.ui.profile import live, proof, runs, settings, timeline, verdict_card, welcome
+from vitprof.ui.profile.ended_run import EndedRun
 from vitprof.ui.profile.headroom_section import draw_headroom
 from vitprof.ui.profile.rank_section import draw_ranks
 from vitprof.ui.texts import escaped, guarded, sentence
@@ -62,22 +64,23 @@ def draw_ended(run: store.StoredRun) -> None:
         st.info("This run ended before its first step, so there is nothing to draw.")
         st.caption(live.set_up(run))
         return
+    ended = EndedRun(run)
     if run.config.loader_only:
         live.draw_headline(run, series)
     else:
-        verdict_card.draw_verdict(run)
+        verdict_card.draw_verdict(ended)
     live.draw_tiles(run, series)
     st.caption(live.set_up(run))
-    draw_tabs(run)
+    draw_tabs(ended)
 
 
-def draw_tabs(run: store.StoredRun) -> None:
+def draw_tabs(ended: EndedRun) -> None:
     """Draws the tabs, the open one with its content; the one that was last open is open first."""
-    tabs: dict[str, Callable[[store.StoredRun], None]] = {
-        "Answer": draw_answer,
-        "Timeline": timeline.draw_timeline,
-        "Loading": timeline.draw_loading,
-        "Export": draw_export,
+    tabs: dict[str, Callable[[], None]] = {
+        "Answer": partial(draw_answer, ended),
+        "Timeline": partial(timeline.draw_timeline, ended.run),
+        "Loading": partial(timeline.draw_loading, ended.run),
+        "Export": partial(draw_export, ended),
     }
     last = st.session_state.get(runs.LAST)
     chosen = st.session_state.get(runs.SHOW, st.query_params.get(runs.SHOW))
@@ -90,20 +93,17 @@ def draw_tabs(run: store.StoredRun) -> None:
     for tab, draw in zip(drawn, tabs.values(), strict=True):
         if tab.open:
             with tab:
-                draw(run)
+                draw()
     st.session_state[runs.LAST] = st.session_state[runs.SHOW]
 
 
-CHARTED_STEPS = 100_000
-"""Steps at most for the chart on the first tab: a page of more would open later for it."""
-
-
-def draw_export(run: store.StoredRun) -> None:
+def draw_export(ended: EndedRun) -> None:
     """Draws the tab: the picture for a talk, files, code, and the answer as text."""
+    run = ended.run
     if not run.config.loader_only:
-        talk.draw_of_run(run)
+        talk.draw_of_run(run, lambda: ended.answer.proof)
     downloads.draw_exports(run)
-    verdict_card.draw_as_markdown(run)
+    verdict_card.draw_as_markdown(ended)
 
 
 TRY_HELP = (
@@ -119,13 +119,13 @@ DEVICE_TIME_HELP = (
 
 
 @guarded
-def draw_answer(run: store.StoredRun) -> None:
+def draw_answer(ended: EndedRun) -> None:
     """Draws the tab, which says why the device waits: for what, what to try, patterns found,
     headroom, and what recording cost.
 
     When it waits is on the tab Timeline.
     """
-    verdict = findings.verdict_of(run)
+    run = ended.run
     if run.config.loader_only:
         st.header("Loading alone, without training", anchor=False)
     else:
@@ -135,28 +135,28 @@ def draw_answer(run: store.StoredRun) -> None:
         st.header(question, anchor=False, help=DEVICE_TIME_HELP)
     draw_device_time(run)
     draw_ranks(run)
-    if verdict.advice:
+    if ended.verdict.advice:
         st.header("What to try", anchor=False, help=TRY_HELP)
-        _draw_all_advice(run, verdict)
-    _draw_of_own_script(run, verdict)
-    draw_signatures(run)
+        _draw_all_advice(ended)
+    _draw_of_own_script(ended)
+    draw_signatures(ended)
     # it needs a job that trained, and that can be run again from here
     if not (run.config.loader_only or own_script.is_own_script(run.config)):
         draw_headroom(run)
-    draw_recording_cost(run)
+    draw_recording_cost(ended)
 
 
-def _draw_all_advice(run: store.StoredRun, verdict: Verdict) -> None:
-    in_card = verdict_card.answer_of(run).fix
-    proofs = proof.begun(run)
-    for place, advice in enumerate(verdict.advice):
+def _draw_all_advice(ended: EndedRun) -> None:
+    in_card = ended.answer.fix
+    for place, advice in enumerate(ended.verdict.advice):
         # the card has the buttons of the one that it shows
         with_buttons = in_card is None or in_card.place != place
-        _draw_advice(run, advice, place, proofs, with_buttons=with_buttons)
+        _draw_advice(ended, advice, place, with_buttons=with_buttons)
 
 
-def _draw_of_own_script(run: store.StoredRun, verdict: Verdict) -> None:
+def _draw_of_own_script(ended: EndedRun) -> None:
     """Draws the tournament to type for a watched script, and the headroom measured in it."""
+    run = ended.run
     compare = ""
     if own_script.is_own_script(run.config):
         compare = runs.to_compare_here(run)
@@ -164,18 +164,12 @@ def _draw_of_own_script(run: store.StoredRun, verdict: Verdict) -> None:
         st.markdown("Settings of its DataLoader against each other, a tournament of this script:")
         st.code(compare, language=None, wrap_lines=True)
     measured = headroom.own_headroom(run.facts)
-    if measured is not None and verdict.is_conclusive:
+    if measured is not None and ended.verdict.is_conclusive:
         st.markdown(escaped(headroom.own_headroom_sentence(measured)))
 
 
-def _draw_advice(
-    run: store.StoredRun,
-    advice: Advice,
-    place: int,
-    proofs: proof.Proofs,
-    *,
-    with_buttons: bool,
-) -> None:
+def _draw_advice(ended: EndedRun, advice: Advice, place: int, *, with_buttons: bool) -> None:
+    run = ended.run
     number = f"{place + 1}\\."
     words = escaped(sentence(advice.words))
     line = f"{number} **{words}** {escaped(sentence(rendering.why_advised(advice)))}"
@@ -187,7 +181,7 @@ def _draw_advice(
     spec = proof.spec_of(run.config, advised, of_run=run.id)
     proven = None
     if spec is not None:
-        proven = next((t for t in proofs if t.spec.jobs == spec.jobs), None)
+        proven = next((t for t in ended.begun_proofs if t.spec.jobs == spec.jobs), None)
     refuted = proven is not None and proof.is_refuted(proven)
     if refuted:
         line = f"{number} ~~{words}~~"
@@ -197,7 +191,7 @@ def _draw_advice(
         text, buttons = st.columns([3, 2], vertical_alignment="center", gap="small")
         text.markdown(line)
         with buttons.container(horizontal=True, horizontal_alignment="right", gap="small"):
-            verdict_card.draw_advice_buttons(run, advice, place)
+            verdict_card.draw_advice_buttons(ended, advice, place)
     if proven is not None:
         proof.draw_result(proven, place)
 
@@ -267,8 +261,8 @@ SIGNATURES_HELP = "What points at one cause, such as stalls at every n-th batch,
 
 
 @guarded
-def draw_signatures(run: store.StoredRun) -> None:
-    signatures = findings.verdict_of(run).signatures
+def draw_signatures(ended: EndedRun) -> None:
+    signatures = ended.verdict.signatures
     if signatures:
         st.header("Patterns found", anchor=False, help=SIGNATURES_HELP)
     starts = any(signature.name == "epoch-start" for signature in signatures)
@@ -291,7 +285,8 @@ def draw_signatures(run: store.StoredRun) -> None:
 
 
 @guarded
-def draw_recording_cost(run: store.StoredRun) -> None:
+def draw_recording_cost(ended: EndedRun) -> None:
+    run = ended.run
     _, cost = findings.device_account(run.id)
     if not math.isfinite(cost.frac):
         watched = ""
@@ -305,7 +300,7 @@ def draw_recording_cost(run: store.StoredRun) -> None:
     if math.isfinite(cost.exposed_frac) and not run.config.loader_only:
         idle = f" and kept the device idle {formats.percent(cost.exposed_frac)} of it"
     more = ""
-    if findings.verdict_of(run).cores_taken is not None:
+    if ended.verdict.cores_taken is not None:
         more = "Other programs ran: on a quiet machine it takes less. "
     inside_frac = math.nan
     if run.summary is not None:

@@ -59,8 +59,7 @@ def spec_of(*configs: RunConfig, of_run: int | None = None) -> TournamentSpec | 
 
 def begun(run: StoredRun) -> Proofs:
     """Returns the proofs for a run, without those that could not begin."""
-    every = tournaments.list_tournaments(resources.store())
-    of_run = [t for t in every if t.spec.of_run == run.id]
+    of_run = tournaments.list_tournaments(resources.store(), of_run=run.id)
     return [t for t in of_run if t.held or t.status != "queued"]
 
 

@@ -5,22 +5,18 @@ from typing import Literal
 
 import streamlit as st
 
-from vitprof import store
-from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict import rendering
 from vitprof.analysis.verdict.advice import apply
-from vitprof.analysis.verdict.answer import Answer
 from vitprof.charts import style
 from vitprof.config import RunConfig, own_script
-from vitprof.config.device_rate import rate_if_valid
 from vitprof.errors import ConfigError
 from vitprof.export import code
 from vitprof.export.markdown import answer_markdown, next_command
-from vitprof.recording.verdict import Advice, Verdict
-from vitprof.ui import answer_card, findings
+from vitprof.recording.verdict import Advice
+from vitprof.ui import answer_card
 from vitprof.ui.profile import live, proof, runs, settings
+from vitprof.ui.profile.ended_run import EndedRun
 from vitprof.ui.texts import act_button, escaped, guarded
-from vitprof.ui.tournament import state
 
 LOOKS: dict[str, tuple[str, str]] = {
     "input-bound": (":material/hourglass_top:", style.VERDICTS["input-bound"]),
@@ -40,18 +36,11 @@ CODE_PX = 360
 TYPE_HELP = "The command that runs your script with and without it and says what it gains, or writes what is proven."
 
 
-def answer_of(run: store.StoredRun) -> Answer:
-    """Returns the answer on a run that has ended, with what proofs have shown since."""
-    verdict = findings.verdict_of(run)
-    shown = findings.proofs_of(run, verdict, state.view)
-    return answers.answer_of(verdict, shown, summary=run.summary, rate=rate_if_valid())
-
-
 @guarded
-def draw_verdict(run: store.StoredRun) -> None:
+def draw_verdict(ended: EndedRun) -> None:
     """Draws the card."""
-    verdict = findings.verdict_of(run)
-    answer = answer_of(run)
+    verdict = ended.verdict
+    answer = ended.answer
     icon, colour = LOOKS[verdict.kind]
     with live.card(colour):
         with st.container(key="verdict-line"):
@@ -61,19 +50,21 @@ def draw_verdict(run: store.StoredRun) -> None:
             no_fix = answer_card.NO_FIX
             if verdict.kind != "not input-bound":
                 no_fix = "none that vitprof knows"
-            draw_buttons = partial(_draw_fix_buttons, run, verdict, answer)
+            draw_buttons = partial(_draw_fix_buttons, ended)
             answer_card.draw_answer(answer, draw_buttons, no_fix=no_fix)
         elif answer.details:
             st.caption(escaped(answer.details))
         disturbed = verdict.is_of_other_programs or any(
             signature.name == "other-programs" for signature in verdict.signatures
         )
-        if disturbed and not own_script.is_own_script(run.config):
-            runs.draw_when_quiet(run)
+        if disturbed and not own_script.is_own_script(ended.run.config):
+            runs.draw_when_quiet(ended.run)
 
 
-def _draw_fix_buttons(run: store.StoredRun, verdict: Verdict, answer: Answer) -> None:
+def _draw_fix_buttons(ended: EndedRun) -> None:
     """Draws what to do with the fix: use it, prove it, or have it as code."""
+    run = ended.run
+    answer = ended.answer
     fix = answer.fix
     if fix is None:
         return
@@ -89,16 +80,17 @@ def _draw_fix_buttons(run: store.StoredRun, verdict: Verdict, answer: Answer) ->
                 st.markdown("Type this in the folder of your script:")
                 st.code(line, language=None, wrap_lines=True)
         return
-    if fix.place is None or not verdict.advice[fix.place].settings:
+    if fix.place is None or not answer.advice[fix.place].settings:
         return
-    draw_advice_buttons(run, verdict.advice[fix.place], fix.place, first=True)
+    draw_advice_buttons(ended, answer.advice[fix.place], fix.place, first=True)
 
 
 def draw_advice_buttons(
-    run: store.StoredRun, advice: Advice, place: int, *, first: bool = False
+    ended: EndedRun, advice: Advice, place: int, *, first: bool = False
 ) -> None:
     """Draws the buttons of an advice that vitprof can follow: *Prove it* until it is proven, *Use
     it*, and *Code* of the `first` one."""
+    run = ended.run
     try:
         advised = apply(run.config, advice.settings)
     except ConfigError:  # of a part that this version has no more
@@ -106,7 +98,7 @@ def draw_advice_buttons(
     spec = proof.spec_of(run.config, advised, of_run=run.id)
     proven = None
     if spec is not None:
-        proven = next((t for t in proof.begun(run) if t.spec.jobs == spec.jobs), None)
+        proven = next((t for t in ended.begun_proofs if t.spec.jobs == spec.jobs), None)
     if spec is not None and proven is None:
         proof.draw_button(spec, place, first=first)
     kind: Literal["primary", "secondary"] = "secondary"
@@ -131,8 +123,8 @@ def _code_of(config: RunConfig) -> str:
 
 
 @guarded
-def draw_as_markdown(run: store.StoredRun) -> None:
+def draw_as_markdown(ended: EndedRun) -> None:
     """Draws the answer as Markdown, with the button that copies it."""
     st.header("Copy the answer", anchor=False)
     st.caption("For an issue or a chat: the verdict, its causes, the gain and what to type next.")
-    st.code(answer_markdown(run, answer_of(run)), language="markdown", wrap_lines=True)
+    st.code(answer_markdown(ended.run, ended.answer), language="markdown", wrap_lines=True)

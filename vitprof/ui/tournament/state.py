@@ -67,7 +67,7 @@ def view(tournament_id: int) -> tournament_view.TournamentView:
 
 
 def running_tournament() -> tournaments.StoredTournament | None:
-    return next((t for t in tournaments.list_tournaments(resources.store()) if t.held), None)
+    return tournaments.held_tournament(resources.store())
 
 
 def busy() -> bool:
