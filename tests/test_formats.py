@@ -22,6 +22,12 @@ def test_what_is_not_available_is_never_a_number(shown: object, value: float | N
     assert shown(value) == formats.NOT_AVAILABLE
 
 
+def test_steps_are_counted_by_what_they_are() -> None:
+    assert formats.steps(1) == "1 steady step"
+    assert formats.steps(52, 3) == "52 steady steps and 3 epoch starts"
+    assert formats.steps(1_200, 1) == "1,200 steady steps and 1 epoch start"
+
+
 def test_cores_are_said_with_those_of_the_machine_where_they_are_known() -> None:
     assert formats.cores(1.37, 2.0) == "1.4 of 2 cores"
     assert formats.cores(0.8) == "0.8 cores"

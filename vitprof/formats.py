@@ -25,6 +25,18 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {plural}"
 
 
+def steps(n_steady: int, n_epoch_starts: int = 0) -> str:
+    """Returns how many steps a figure rests on, by what they are: 52 steady steps and 3 epoch starts.
+
+    The first step of a later epoch is no steady one: it waits for workers to start. Both together are
+    the steps of the training time.
+    """
+    steady = count(n_steady, "steady step")
+    if not n_epoch_starts:
+        return steady
+    return f"{steady} and {count(n_epoch_starts, 'epoch start')}"
+
+
 def cores(used: float, of_cores: float = math.nan) -> str:
     """Returns how much of the CPU was used, with one decimal: 1.4 cores, 1.4 of 2 cores."""
     if not math.isfinite(used):

@@ -151,7 +151,7 @@ def test_loading_is_one_bar_of_milliseconds_of_the_parts_that_are_known(steps: A
         ("decoding 75%", pytest.approx(6), LOADING_COLOURS["decode"]),
     ]
     assert figure.data[0].hovertext[0] == "reading<br>2.00 ms a batch (2 to 2 ms), 25%"
-    assert "n = 198" in figure.layout.xaxis.title.text
+    assert figure.layout.xaxis.title.text == "mean time to load one of 198 batches (ms)"
 
 
 def test_strips_of_long_runs_cost_as_much_as_those_of_short_ones(steps: Any) -> None:

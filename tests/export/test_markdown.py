@@ -10,7 +10,8 @@ from vitprof.analysis.verdict.advice_rules import END_OTHERS
 from vitprof.analysis.verdict.answer import Proof, answer_of
 from vitprof.config.own_script import own_config
 from vitprof.export.markdown import answer_markdown, next_command
-from vitprof.recording.verdict import Advice, NoVerdict
+from vitprof.recording.columns import RunSummary
+from vitprof.recording.verdict import Advice, EpochStarts, NoVerdict
 from vitprof.store import StoredRun
 
 LIGHTER = Advice({}, "a lighter Crop_2", "50% of the training time goes into transforms.")
@@ -34,6 +35,16 @@ def test_a_starved_script_in_at_most_twelve_lines() -> None:
     (step,) = [line for line in lines if line.startswith("- **Next:** `")]
     assert step.endswith("tournament --vary workers=2 -- python train.py`")
     assert lines[-1].startswith("_vitprof ")
+
+
+def test_the_steps_are_those_of_the_first_line() -> None:
+    """74% was said of 145 steps, measured in 142."""
+    verdict = dataclasses.replace(STARVED, n_judged=145, epoch_starts=EpochStarts(n=3))
+    summary = dataclasses.replace(RunSummary(), n_steps=150, n_steady_steps=142)
+    run = dataclasses.replace(watched(), verdict=verdict, summary=summary)
+    first, *_, last = answer_markdown(run, answer_of(verdict)).splitlines()
+    assert "145 steps" in first
+    assert ": 142 steady steps and 3 epoch starts on " in last
 
 
 def test_names_of_a_user_are_no_markup() -> None:

@@ -405,7 +405,10 @@ def test_losses_and_waits_of_steps(store: RunStore) -> None:
         assert ("compare-loss" in charts(at), words in said(at)) == (shown, True)
     at = compare(add_run(store, wait_s=0.005), add_run(store, wait_s=0.0002), show="Data waits")
     frame = at.dataframe[1].value
-    assert (frame["Median (ms)"].tolist(), frame["Steps"].tolist()) == ([5, 0.2], [35, 35])
+    assert (frame["Median (ms)"].tolist(), frame["Steady steps"].tolist()) == (
+        [5, 0.2],
+        [35, 35],
+    )
     assert "None of these runs got past its warm-up" in said(
         compare(add_run(store, n=3), show="Data waits")
     )

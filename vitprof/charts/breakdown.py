@@ -66,7 +66,7 @@ def loading_bar(loading: Loading) -> go.Figure:
             took = f"{formats.seconds(stage.ms.value / 1e3)} a batch{_spread(stage.ms, 1, ' ms')}"
             hover = f"{stage.words}<br>{took}, {share}"
             pieces.append((stage.words, colour, stage.ms.value, share, hover))
-    return _one_bar("batch", pieces, f"mean time to load a batch (ms), n = {loading.n:,}")
+    return _one_bar("batch", pieces, f"mean time to load one of {loading.n:,} batches (ms)")
 
 
 def _one_bar(
@@ -137,7 +137,7 @@ def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
     """
     names = [style.plain(t.name) for t in transforms]
     hovers = [
-        f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}{_cpu(t)}, n = {t.calls:,}"
+        f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}{_cpu(t)}, {t.calls:,} calls"
         for name, t in zip(names, transforms, strict=True)
     ]
     lengths = [t.s_per_sample * 1e3 for t in transforms]

@@ -108,7 +108,7 @@ def _row_words(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) 
     spread = spread_words(row.low, row.high, formats.number)
     measured = formats.count(row.n_runs, "run")
     if row.n_steps:
-        measured += f", {row.n_steps:,} steps"
+        measured += f", {formats.steps(row.n_steps)}"
     lines = [name, f"{speed}{spread}, {measured}"]
     if row.key == board.baseline:
         lines.append("the baseline")

@@ -2,7 +2,7 @@
 next.
 """
 
-from vitprof import __version__
+from vitprof import __version__, formats
 from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict.advice_rules import END_OTHERS
 from vitprof.analysis.verdict.answer import Answer
@@ -67,8 +67,10 @@ def _to_prove(run: StoredRun, answer: Answer) -> str:
 
 def _measured(run: StoredRun) -> str:
     """Returns what was measured where, by which version."""
-    device = run.environment.get("device_name") or run.config.device
-    of = f"{run.summary.n_steady_steps:,} steady steps on {device}" if run.summary else str(device)
+    of = str(run.environment.get("device_name") or run.config.device)
+    if run.summary is not None:
+        n_epoch_starts = run.verdict.n_epoch_starts if run.verdict is not None else 0
+        of = f"{formats.steps(run.summary.n_steady_steps, n_epoch_starts)} on {of}"
     return f"vitprof {__version__}, run {run.id}: {_plain(of)}"
 
 

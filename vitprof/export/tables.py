@@ -230,7 +230,8 @@ def _parts_of_compute(summary: columns.RunSummary) -> list[tuple[str, str, str]]
     if divided is None:
         return []
     value = f"{formats.seconds(divided.median_s)}: {parts_in_words(divided)}"
-    return [("Compute of a step", value, f"median, and shares, of {divided.n:,} steady steps")]
+    what = f"median, and shares, of the {divided.n:,} steady steps of which they are known"
+    return [("Compute of a step", value, what)]
 
 
 def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
@@ -248,6 +249,10 @@ def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
     if not s.n_epochs_measured:
         epoch = f"~ {epoch}"
         epoch_from = "extrapolated from the throughput"
+    without = ""
+    if run.verdict is not None and run.verdict.n_epoch_starts:
+        starts = formats.count(run.verdict.n_epoch_starts, "epoch start")
+        without = f", without the {starts}"
     cost = "share of the time that vitprof's own recording took"
     if math.isfinite(s.loader_times_frac):
         cost += f", inside the loader about {formats.percent(s.loader_times_frac)}"
@@ -260,7 +265,7 @@ def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
         (
             "Step, median",
             formats.seconds(s.step_ms_median / 1e3),
-            f"of {s.n_steady_steps:,} steady steps",
+            f"of {formats.steps(s.n_steady_steps)}{without}",
         ),
         ("Step, 95% below", formats.seconds(s.step_ms_p95 / 1e3), ""),
         (
@@ -350,7 +355,7 @@ def anchors_in_words(measured: headroom.Headroom, batch: int) -> list[tuple[str,
         step, low, high = (formats.seconds(v * batch) for v in a.interval)
         speed = formats.number(1 / a.s_per_sample if a.n_runs else None)
         name = f"{a.role}: {headroom.ANCHOR_WORDS[a.role]}"
-        n = f"{a.n_steps} of {formats.count(a.n_runs, 'run')}"
+        n = f"{a.n_steps} in {formats.count(a.n_runs, 'run')}"
         stage = added.get(headroom.ADDED_STAGE.get(a.role, ""))
         adds = ""
         if stage is not None and stage.distinguishable:

@@ -376,6 +376,11 @@ class Verdict:
         return self.cause in OF_OTHER_PROGRAMS
 
     @property
+    def n_epoch_starts(self) -> int:
+        """Returns how many of the judged steps begin a later epoch; the others are steady ones."""
+        return self.epoch_starts.n if self.epoch_starts is not None else 0
+
+    @property
     def stated_idle_frac(self) -> float:
         """Returns the share of the time that the verdict states, the one idle figure of a run.
 

@@ -341,7 +341,7 @@ def _epoch_from(run: StoredRun, _: comparison.RunComparison) -> str:
         return formats.NOT_AVAILABLE
     if not summary.n_epochs_measured:
         return "extrapolated"
-    return f"measured, n = {summary.n_epochs_measured}"
+    return f"measured, {formats.count(summary.n_epochs_measured, 'epoch')}"
 
 
 FIRST: tuple[tables.TableColumn, ...] = (
@@ -397,12 +397,12 @@ OTHERS: tuple[tables.TableColumn, ...] = (
     tables.of_summary("Epoch (s)", "epoch_s"),
     tables.TableColumn(
         "Epoch is",
-        "Measured over n whole epochs, or extrapolated from the throughput.",
+        "Measured over so many whole epochs, or extrapolated from the throughput.",
         _epoch_from,
     ),
     tables.of_summary("Step, median (ms)", "step_ms_median"),
     tables.of_summary("Step, p95 (ms)", "step_ms_p95"),
-    tables.of_summary("Steps", "n_steady_steps"),
+    tables.of_summary("Steady steps", "n_steady_steps"),
     tables.of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
     tables.TableColumn(
         "Copied first (s)",

@@ -40,7 +40,7 @@ WAIT_COLUMNS = (
     tables.TableColumn(
         "Longest (ms)", "The longest wait of a steady step.", lambda _, waits: 1e3 * waits.largest
     ),
-    tables.TableColumn("Steps", "Steady steps.", lambda _, waits: waits.n),
+    tables.TableColumn("Steady steps", "Behind these figures.", lambda _, waits: waits.n),
 )
 
 

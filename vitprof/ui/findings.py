@@ -47,7 +47,9 @@ class Idle:
     gaps: Gaps
     """One row, the sums over these steps."""
     n: int
-    """Steady steps."""
+    """Steps of the training time: steady ones, and epoch starts."""
+    n_epoch_starts: int
+    """Those of them that begin a later epoch."""
     intervals: dict[str, Interval]
     """Shares of the span with their intervals, see `idle_interval`."""
     worst: int
@@ -88,7 +90,8 @@ def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
     if not gaps.span_ns:
         return None, cost
     worst = timeline.after_largest_gap(gaps)
-    return Idle(gaps.summed(), len(gaps.index), idle_interval(gaps), worst), cost
+    n_starts = int(steady.epoch_starts(steps)[gaps.index].sum())
+    return Idle(gaps.summed(), len(gaps.index), n_starts, idle_interval(gaps), worst), cost
 
 
 def idle_of(run_id: int) -> Idle | None:

@@ -68,7 +68,9 @@ def _transforms(run: StoredRun) -> list[str]:
 
 def _based_on(run: StoredRun, summary: RunSummary) -> list[str]:
     """Returns the figures that the answer rests on."""
-    based = [f"{summary.n_steady_steps:,} steady steps of {summary.n_steps:,}"]
+    n_epoch_starts = run.verdict.n_epoch_starts if run.verdict is not None else 0
+    steps = formats.steps(summary.n_steady_steps, n_epoch_starts)
+    based = [f"{steps} of {summary.n_steps:,}"]
     if math.isfinite(summary.samples_per_s):
         speed = formats.number(summary.samples_per_s, "samples/s")
         if math.isfinite(summary.samples_per_s_low):

@@ -22,7 +22,7 @@ from vitprof.analysis.compare import comparison, guard
 from vitprof.analysis.compare.differences import RunFacts
 from vitprof.analysis.timing import loading, timeline
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
-from vitprof.analysis.timing.steady import steady_state, training
+from vitprof.analysis.timing.steady import epoch_starts, steady_state, training
 from vitprof.analysis.verdict import headroom as free_data
 from vitprof.analysis.verdict.answer import Proof, answer_of
 from vitprof.analysis.verdict.rendering import in_a_word
@@ -194,16 +194,18 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
             name = f"idle, cause: {style.DEVICE_TIME[cause][0]}"
             took = formats.seconds(gaps.seconds(cause))
             rows.append((name, formats.percent(shares[cause]), spread, took))
+    n_starts = int(epoch_starts(steps)[gaps.index].sum())
+    n_steps = formats.steps(len(gaps.index) - n_starts, n_starts)
     table = Table(
         "Why does the device wait?",
         ("what", "share", "95% interval", "time"),
         rows,
-        f"Steady state: {len(gaps.index):,} steps, {formats.seconds(gaps.span_s)}. Data waits of "
+        f"Training time: {n_steps}, {formats.seconds(gaps.span_s)}. Data waits of "
         f"{formats.seconds(gaps.hidden_wait_ns / 1e9)} were hidden behind queued work of the device and cost nothing.",
     )
 
     says = (
-        "Steady state, from marks of the device: compute, and idle time by what it waited for. Launch bubbles, where "
+        "Training time, from marks of the device: compute, and idle time by what it waited for. Launch bubbles, where "
         "they are known, are the part of compute in which the device waited for the next launch."
     )
     return [Chart(table.title, says, 190, partial(device_time, gaps, intervals)), table]
@@ -227,7 +229,11 @@ def _each_step(steps: Series) -> list[Chart | Table]:
             )
             rows.append((name, formats.seconds(mean(values)), *quantiles))
     header = ("of a step", "mean", "5%", "median", "95%", "longest")
-    table = Table("Time of each step", header, rows, f"Steady state, n = {int(steady.sum()):,}.")
+    note = formats.steps(int(steady.sum()))
+    n_starts = int(epoch_starts(steps).sum())
+    if n_starts:
+        note += f", without the {formats.count(n_starts, 'epoch start')}"
+    table = Table("Time of each step", header, rows, f"Steady state: {note}.")
     n = len(steps["step"])
     says = "Data wait of the loop, copy to the device (H2D) and compute, in milliseconds."
     if n > GROUPS:
@@ -253,7 +259,7 @@ def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
         value, low, high = (formats.seconds(v / 1e3) for v in stage.ms)
         spread = f"{low} to {high}" if math.isfinite(stage.ms.low) else ""
         rows.append((stage.words, value, spread, formats.percent(stage.frac)))
-    note = f"Steady state, n = {breakdown.n:,} batches. Most of it is {breakdown.largest}."
+    note = f"Steady state: {breakdown.n:,} batches. Most of it is {breakdown.largest}."
     if math.isfinite(breakdown.busy_frac):
         note += f" The loader was busy {formats.percent(breakdown.busy_frac)} of the time."
     if math.isfinite(breakdown.queue_depth):

@@ -110,7 +110,7 @@ TRY_HELP = (
     "The best first: settings that can run here and are not in use yet, each with its reason."
 )
 DEVICE_TIME_HELP = (
-    "Steady state, timed on the device. Each idle moment counts for the one thing that the step "
+    "Steady steps and epoch starts, timed on the device. Each idle moment counts for the one thing that the step "
     "was waiting for. Epoch boundary: the data wait that an epoch begins with. Host work: Python, "
     "launching kernels, optimizer. Launch bubbles: the part of compute in which the device waited for the "
     "next launch, known where about ten steps were queued in advance. Point at a part for its "
@@ -233,7 +233,8 @@ def _draw_parts_of_compute(run: store.StoredRun) -> None:
     whole = formats.seconds(divided.median_s)
     words = compute_parts.parts_in_words(divided)
     st.markdown(
-        f"Of the {whole} of compute in a step: **{words}** (median, n = {divided.n:,} steps)",
+        f"Of the {whole} of compute in a step: **{words}** "
+        f"(median of the {divided.n:,} steps of which that is known)",
         help=PARTS_HELP,
     )
 
@@ -248,7 +249,12 @@ def _idle_sentence(times: findings.Idle) -> str:
 
     gaps = times.gaps
     bubbles = times.intervals.get("launch_idle")
-    text = f"The device was idle {share('idle')} of {formats.seconds(gaps.span_s)}, over {times.n:,} steps."
+    text = (
+        f"The device was idle {share('idle')} of {formats.seconds(gaps.span_s)}, over {times.n:,} steps"
+    )
+    if times.n_epoch_starts:
+        text += f": {formats.steps(times.n - times.n_epoch_starts, times.n_epoch_starts)}"
+    text += "."
     if bubbles and bubbles.value > 0:
         text += f" It waited another {share('launch_idle')} for Python to launch kernels inside its steps."
     if gaps.hidden_wait_ns:
@@ -313,7 +319,8 @@ def draw_recording_cost(ended: EndedRun) -> None:
     st.caption(
         f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of "
         "this run's time "
-        f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {more}",
+        f"({formats.seconds(cost.s_per_step)} a step, in {cost.n:,} of its steps){idle}. {more}",
         help="All that the loop did between the launch of a step and the request for the next batch, and the clock "
-        "readings inside the loader, which *Measure inside the loader* switches off.",
+        "readings inside the loader, which *Measure inside the loader* switches off. Steps after which an epoch "
+        "ends, or the script does something else, are left out.",
     )

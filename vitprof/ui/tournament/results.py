@@ -463,7 +463,7 @@ RUN_COLUMNS: tuple[tables.TableColumn, ...] = (
     tables.TableColumn("Status", "How it ended, or that it has not.", lambda run, _: run.status),
     tables.of_summary("Samples/s", "samples_per_s"),
     tables.of_summary("Device idle (%)", "device_idle_frac", 100),
-    tables.of_summary("Steps", "n_steady_steps"),
+    tables.of_summary("Steady steps", "n_steady_steps"),
     tables.of_summary("Took (s)", "wall_s"),
     tables.TableColumn(
         "Remark", "What went wrong, or what it did first.", lambda run, _: _remark(run)

@@ -190,7 +190,7 @@ COST_COLUMNS: tuple[tables.TableColumn, ...] = (
         lambda r, b: r.entry.prepare_s,
     ),
     tables.TableColumn(
-        "Steps", "Steady steps behind the figures, of runs that have ended.", lambda r, b: r.n_steps
+        "Steady steps", "Behind the figures, of runs that have ended.", lambda r, b: r.n_steps
     ),
 )
 """What a setting costs, in the section of that name."""
