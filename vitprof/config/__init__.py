@@ -85,10 +85,12 @@ class RunConfig:
     compile: bool = described(False, "compile the model with torch.compile (slow first step)")
     compile_mode: str | None = described(
         None,
-        "mode of torch.compile: reduce-overhead (CUDA graphs: fewer kernels to launch) or max-autotune; its "
+        "mode of torch.compile: reduce-overhead (CUDA graphs: fewer kernel launches) or max-autotune; its "
         "default if not given",
     )
-    fused_optimizer: bool = described(False, "run Adam as one kernel for all parameters")
+    fused_optimizer: bool = described(
+        False, "run Adam as one kernel for all parameters: fewer kernel launches"
+    )
     image_size: int | None = described(
         None, "side of the model's input in pixels; images are resized on the device"
     )

@@ -1,4 +1,4 @@
-"""Measures headroom: runs the four anchors of a job in turns, as the group "headroom:<id of the run>"."""
+"""Measures headroom: runs the four anchors of a job alternately, as the group "headroom:<id of the run>"."""
 
 import math
 import os
@@ -111,7 +111,7 @@ def why_no_cold(config: RunConfig) -> str:
 
 
 def anchors(run: StoredRun, repeats: int = REPEATS) -> list[Trial]:
-    """Returns the anchors of `run` in turns: A B C D, A B C D. Raises `ConfigError`."""
+    """Returns the anchors of `run` alternately: A B C D, A B C D. Raises `ConfigError`."""
     configs = anchor_configs(run.config)
     return [
         Trial(config, role, f"anchor {role}")

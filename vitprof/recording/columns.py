@@ -109,7 +109,7 @@ class StepRecord:
     )
     compute_s: float = measured(
         "device time from the end of the copy to the end of the optimizer's work; includes device_prepare_s and waits "
-        "for Python to launch kernels"
+        "for kernel launches"
     )
     gap_s: float = measured(
         "device time from the previous step's end to this compute, without device_prepare_s"
@@ -156,7 +156,7 @@ class StepRecord:
         "device time of the kernels alone, all launched beforehand, in the last warm-up steps"
     )
     launch_idle_s: float = measured(
-        "part of compute_s that waited for Python to launch kernels: compute_s minus the median kernel_s"
+        "part of compute_s that waited for kernel launches: compute_s minus the median kernel_s"
     )
     decode_wait_s: float = measured(
         "part of data_wait_s in which the device waited for its own decoding"
@@ -351,7 +351,7 @@ class RunSummary:
         "share of the training time that the device idled because of a copy to it"
     )
     idle_host_frac: Figure = measured(
-        "share of the training time that the device idled for Python, the launching of kernels, the optimizer"
+        "share of the training time that the device idled for Python, kernel launches, optimizer"
     )
     idle_recording_frac: Figure = measured(
         "share of the training time that the device idled for vitprof's own recording"

@@ -303,9 +303,9 @@ class Verdict:
     epoch_starts: EpochStarts | None = None
     """The waits with which epochs begin; None where nothing was measured."""
     host_frac: Figure = math.nan
-    """Share of the time that the device idled for the loop itself: Python, launches, recording."""
+    """Share of the time that the device idled for the loop itself: Python, kernel launches, recording."""
     launch_frac: Figure = math.nan
-    """Share of the time that the device waited for launches inside its steps, which other figures
+    """Share of the time that the device waited for kernel launches inside its steps, which other figures
     count as compute; NaN if not known."""
     paced_frac: Figure = math.nan
     """`host_frac` and, where known, `launch_frac`: the host was slower than the device."""

@@ -146,8 +146,10 @@ def test_too_few_steps_one_run_of_each_and_failed_ones_recommend_nothing() -> No
     assert "Too few steady steps to compare a, batch 64" in found.sentence
     found = of(entry("base", 1000, runs=1), entry("a", 4000, runs=1))
     assert (found.key, found.equals) == (None, ())
-    assert found.sentence.startswith("Too early: of a, batch 64 and base, batch 64 one run counts")
-    assert "The fastest so far: a, batch 64, " in found.sentence
+    assert found.sentence.startswith(
+        "Too early: only one run each with a, batch 64 and base, batch 64 counts so far"
+    )
+    assert "The fastest so far is a, batch 64, at " in found.sentence
     alone = of(entry("base", 1000))
     assert (
         alone.sentence

@@ -382,14 +382,15 @@ def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> str:
     disturbed = [row for row in can_run if not row.n_runs]
     if disturbed:
         return (
-            f"Undecided so far: other programs disturbed every run of {_listed(disturbed)}, so no firm "
-            "number follows from that. End them and run more rounds."
+            f"Undecided so far: other programs disturbed every run with {_listed(disturbed)}, so no firm "
+            "number follows from that. End those programs and run more rounds."
         )
     once = [row for row in can_run if row.n_runs < 2]
     if once:
+        each = _is(once, "", " each")
         return (
-            f"Too early: of {_listed(once)} one run counts, so it is not known how much runs differ. "
-            f"The fastest so far: {name}, {_speed(best)}. More rounds are needed."
+            f"Too early: only one run{each} with {_listed(once)} counts so far, and two are needed to know "
+            f"how much runs differ. The fastest so far is {name}, at {_speed(best)}. Run more rounds."
         )
     few = [row for row in ranked if row.too_few is not None]
     return f"Too early: too few steady steps to compare {_listed(few or ranked)}: make the runs longer."

@@ -141,13 +141,13 @@ LAUNCH_LESS = (
     Advice(
         {},
         "a larger batch",
-        "Python and launching kernels cost the same for each step, however large it is.",
+        "Python and kernel launches cost the same for each step, however large it is.",
     ),
     Advice({}, 'torch.compile(model, mode="reduce-overhead"), or CUDA graphs', GRAPHS),
     Advice(
         {},
         "an optimizer with fused=True, and fewer small operations",
-        "Each of them is launched separately.",
+        "Each of them is a kernel launch of its own.",
     ),
 )
 """Advice where Python launches slower than the device works."""

@@ -1,1 +1,1 @@
-"""Tournaments: settings run against each other, in turns, until one can be recommended."""
+"""Tournaments: settings run alternately until one can be recommended."""

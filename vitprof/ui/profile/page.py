@@ -112,8 +112,8 @@ TRY_HELP = (
 DEVICE_TIME_HELP = (
     "Steady steps and epoch starts, timed on the device. Each idle moment counts for the one thing that the step "
     "was waiting for. Epoch boundary: the data wait that an epoch begins with. Host work: Python, "
-    "launching kernels, optimizer. Launch bubbles: the part of compute in which the device waited for the "
-    "next launch, known where about ten steps were queued in advance. Point at a part for its "
+    "kernel launches, optimizer. Launch bubbles: the part of compute in which the device waited for the "
+    "next launch, known where about ten steps were launched in advance. Point at a part for its "
     "95% interval."
 )
 
@@ -256,7 +256,7 @@ def _idle_sentence(times: findings.Idle) -> str:
         text += f": {formats.steps(times.n - times.n_epoch_starts, times.n_epoch_starts)}"
     text += "."
     if bubbles and bubbles.value > 0:
-        text += f" It waited another {share('launch_idle')} for Python to launch kernels inside its steps."
+        text += f" It waited another {share('launch_idle')} for kernel launches inside its steps."
     if gaps.hidden_wait_ns:
         hidden = formats.seconds(gaps.hidden_wait_ns / 1e9)
         text += f" Another {hidden} of data waits cost nothing: the device still had work queued."
