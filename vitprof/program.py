@@ -11,6 +11,8 @@ NAME = "vitprof"
 MODULE = "python -m vitprof"
 CALLED_AS = "VITPROF_CALLED_AS"
 """Environment variable by which the command line tells the processes that it starts how it was called."""
+STILL_RUNNING = "still running: "
+"""Begins what a command that takes long says of its progress in a log, after vitprof's name."""
 OF_EXTRAS = {
     "cv2": "images",
     "simplejpeg": "images",

@@ -404,6 +404,16 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
     assert (end.margins, end.bottom) == (None, "")
 
 
+def test_progress_in_a_log(call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path) -> None:
+    monkeypatch.setattr("vitprof.cli.common.progress_lines.LINE_EVERY_S", 0.0)
+    status, _, err = call("watch", "--", *telling(epochs=1))
+    assert status == 0
+    lines = [line for line in err.splitlines() if line.startswith("vitprof: still running: run")]
+    assert lines
+    status, _, err = call("watch", "--quiet", "--", *telling(epochs=1))
+    assert (status, err) == (0, "")
+
+
 def test_quiet(call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path) -> None:
     monkeypatch.setattr(watch, "status_line", None)
     status, out, err = call("watch", "--quiet", "--", *telling(epochs=1))
@@ -581,7 +591,7 @@ def steps(first: int, n: int = 10, step_s: float = 0.01) -> Series:
 def test_figures_follow_the_steps() -> None:
     now = 0.0
     so_far = WatchedSoFar(lambda: now)
-    assert so_far.words(3) == "vitprof run 3: waiting for a training loop over a DataLoader, 0 s"
+    assert so_far.words(3) == "run 3: waiting for a training loop over a DataLoader, 0 s"
     so_far.take(steps(0))
     assert "10 steps, 10,000 samples/s, data wait 25%" in so_far.words(3)
     so_far.take(steps(10, step_s=0.03))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +23,7 @@ from vitprof.analysis.timing import summary
 from vitprof.attempts import Attempt
 from vitprof.cli import dashboard
 from vitprof.cli.common import terminal, watched_result
+from vitprof.cli.common.progress_lines import ProgressLines
 from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config import bounds, own_script
 from vitprof.config.device_rate import device_rate
@@ -101,7 +102,7 @@ def watch(
     _check_rate()
     event_files = EventFiles(events) if events is not None else None
     link = TrackerLink(log_to) if log_to else None
-    so_far = WatchedSoFar() if not quiet and can_show(sys.stderr) else None
+    so_far = None if quiet else WatchedSoFar()
     with terminal.signals_relayed() as signals, contextlib.ExitStack() as stack:
         try:
             # nothing is asked of it before the script runs
@@ -241,16 +242,15 @@ def _watched(
 
     recording = threading.Thread(target=record, name="vitprof-recorder")
     recording.start()
-    remarks = _Remarks(store, recorder, with_address=so_far is not None)
+    remarks = _Remarks(store, recorder, with_address=so_far is not None and can_show(sys.stderr))
     warn_s = math.inf if quiet else time.monotonic() + UNSEEN_AFTER_S
-    with contextlib.nullcontext() if so_far is None else status_line() as show:
+    with _shown_progress(so_far) as show:
         while recording.is_alive():
             # before, a recorder takes it for a job that has not begun
             if runner.stopping and follows.is_set():
                 stop.set()
             remarks.make()
-            if show is not None and so_far is not None:
-                show(so_far.words(recorder.run_id, _state(runner)))
+            show(recorder.run_id, _state(runner))
             if time.monotonic() > warn_s and runner.returncode is None:
                 warn_s = math.inf
                 line = runner.unseen()
@@ -267,6 +267,27 @@ def _watched(
         return store.run(run_id)
     _say(f"run {run_id} was deleted, or another node's command has put it into the run of rank 0")
     return None
+
+
+@contextlib.contextmanager
+def _shown_progress(so_far: WatchedSoFar | None) -> Iterator[Callable[[int, str], None]]:
+    """Yields a function that shows the figures so far of a run, by its number, and its state: at the
+    bottom of a terminal, or as a line now and then in a log. None: it shows nothing.
+    """
+    if so_far is None:
+        yield lambda run_id, state: None
+        return
+    if can_show(sys.stderr):
+        with status_line() as show:
+            yield lambda run_id, state: show(f"vitprof {so_far.words(run_id, state)}")
+        return
+    lines = ProgressLines(_say)
+
+    def show_in_log(run_id: int, state: str) -> None:
+        if lines.is_due:
+            lines(so_far.words(run_id, state))
+
+    yield show_in_log
 
 
 def _named(run_id: int) -> str:
@@ -378,7 +399,7 @@ class WatchedSoFar:
             figures.append(formats.number(totals.samples_per_s, "samples/s"))
             figures.append(f"data wait {formats.percent(totals.share(totals.data_wait_s))}")
             figures.append(f"device idle {formats.percent(totals.share(totals.gap_s))}")
-        run = "vitprof run"
+        run = "run"
         if run_id:
             run += f" {run_id}"
         if state:

@@ -15,6 +15,7 @@ from anyio.abc import ByteReceiveStream, Process
 
 import vitprof
 from vitprof.parents import ENDS_WITH
+from vitprof.program import STILL_RUNNING
 
 MOST_KEPT_BYTES = 2_000_000
 """Of what a child prints the end is kept, up to this."""
@@ -41,11 +42,12 @@ class Ended:
 
     @property
     def remarks(self) -> list[str]:
-        """Returns vitprof's own lines on standard error, without its name in front."""
+        """Returns vitprof's own lines on standard error, without its name in front, and without
+        those on its progress."""
+        own = "vitprof: "
         lines = self.err.splitlines()
-        return [
-            line.removeprefix("vitprof: ").strip() for line in lines if line.startswith("vitprof: ")
-        ]
+        remarks = [line.removeprefix(own).strip() for line in lines if line.startswith(own)]
+        return [remark for remark in remarks if not remark.startswith(STILL_RUNNING)]
 
 
 class Children:

@@ -1,31 +1,60 @@
-"""A progress bar on a terminal."""
+"""Progress: a bar on a terminal, and lines now and then in a log."""
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from vitprof import names
 from vitprof.cli.common import terminal
+from vitprof.cli.common.progress_lines import ProgressLines
 from vitprof.experiments import trials
 from vitprof.store import RunStore, StoredRun
 
 PROGRESS_EVERY_S = 0.1
 
-Show = Callable[[str, float | None], None]
-"""Shows what is running, and the share of it that is done (0 to 1; None while that is not known)."""
+
+class Show(Protocol):
+    """Shows what is running, and the share of it that is done."""
+
+    @property
+    def is_due(self) -> bool:
+        """Returns whether what is shown now is seen: words may take a while to compute."""
+
+    def __call__(self, words: str, fraction: float | None) -> None:
+        """Shows `words`; `fraction`: 0 to 1, None while that is not known."""
+
+
+class ProgressBar:
+    """A bar on a terminal."""
+
+    is_due = True
+
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar = bar
+        self._task = task
+
+    def __call__(self, words: str, fraction: float | None) -> None:
+        """Shows the words and the share. A share that falls begins another bar."""
+        done = fraction or 0.0
+        if done < self._bar.tasks[0].completed:
+            self._bar.reset(self._task)
+        total = None if fraction is None else 1.0
+        self._bar.update(self._task, description=names.harmless(words), total=total, completed=done)
 
 
 def shows_progress() -> bool:
+    """Returns whether standard error is a terminal, which shows a bar."""
     return sys.stderr.isatty() and terminal.err.is_terminal
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Show]:
-    """Yields a function that shows progress: a bar on a terminal, otherwise nothing."""
+    """Yields what shows progress: a bar on a terminal, otherwise a line now and then."""
     if not shows_progress():
-        yield lambda words, fraction: None
+        yield ProgressLines()
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -41,18 +70,7 @@ def progress() -> Iterator[Show]:
         speed_estimate_period=3600,
     )
     with made as bar:
-        task = bar.add_task("starting", total=None)
-
-        def show(words: str, fraction: float | None) -> None:
-            # something else has begun
-            if (fraction or 0.0) < bar.tasks[0].completed:
-                bar.reset(task)
-            total = None if fraction is None else 1.0
-            bar.update(
-                task, description=names.harmless(words), total=total, completed=fraction or 0.0
-            )
-
-        yield show
+        yield ProgressBar(bar, bar.add_task("starting", total=None))
 
 
 def run_progress(show: Show) -> Callable[..., None]:

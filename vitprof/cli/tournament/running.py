@@ -135,9 +135,8 @@ def _run_on_cluster(
             return TournamentEnd(error, stop())
 
 
-def _show_progress(view: TournamentView, show: Callable[[str, float], object]) -> None:
-    # its words take a while to compute
-    if progress.shows_progress():
+def _show_progress(view: TournamentView, show: progress.Show) -> None:
+    if show.is_due:
         now = view.state()
         show(running_words(now, view.board(now)), now.progress.fraction)
 
