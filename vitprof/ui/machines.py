@@ -36,8 +36,9 @@ def state(work: MachineRun, idle: LiveIdle) -> str:
     return "starved" if idle.share >= INPUT_BOUND_FRAC else "fed"
 
 
-HELP_NOW = "starved: idle for data from 20% of the last two minutes."
-HELP_IDLE = "Since it began, of all its devices."
+HELP_NOW = "starved: its devices waited for data for 20% of the last two minutes or more."
+HELP_STARVED = "For how long without a pause, counted in half minutes."
+HELP_IDLE = "Time that all its devices have waited for data since it began, added up."
 NOW = (
     tables.TableColumn(
         "Run", "Click it to open the run.", lambda work, _: work.id, "%d", pinned=True, width=60
@@ -46,13 +47,11 @@ NOW = (
     tables.TableColumn("Now", HELP_NOW, state),
     tables.TableColumn(
         "Idle for data (%)",
-        "Share of the last two minutes.",
+        "Share of the last two minutes in which its devices waited for data.",
         lambda _, idle: 100 * idle.share,
         bar=True,
     ),
-    tables.TableColumn(
-        "Starved for", "Without a pause until now.", lambda _, idle: lasted(idle.starved_s())
-    ),
+    tables.TableColumn("Starved for", HELP_STARVED, lambda _, idle: lasted(idle.starved_s())),
     tables.TableColumn(
         "Idle (device-hours)", HELP_IDLE, lambda w, idle: w.spent.devices * idle.idle_s / 3600
     ),
@@ -191,10 +190,16 @@ def draw_costs(ended: Sequence[Spent]) -> None:
     trained = sum(cost.device_hours for cost in groups)
     # the first unit of which there is one, so that the figures are not all below 1
     unit, each = next((known for known in UNITS if trained * known[1] >= 1), UNITS[-1])
+    unknown = sum(cost.unknown_hours for cost in groups)
+    share = ""
+    if trained > unknown:
+        share = f": {formats.percent(idle / (trained - unknown))} of the time"
+        if unknown:
+            share += " of which that is known"
     st.markdown(
         f"**{formats.number(each * idle)} of {formats.number(each * trained)} {unit}** passed "
-        "idle, waiting for data. A job has one device for each rank, a GPU or the CPU; jobs on "
-        "simulated devices do not count."
+        f"idle, waiting for data{share}. A job has one device for each rank, a GPU or the CPU; "
+        "jobs on simulated devices do not count."
     )
     tables.draw(in_units(each, unit), [(cost,) for cost in groups], key="machines-costs")
 
@@ -207,14 +212,27 @@ def headline(live: Sequence[tuple[MachineRun, LiveIdle]]) -> str:
     starved = [(work, idle) for work, idle in running if idle.share >= INPUT_BOUND_FRAC]
     if not starved:
         return f"None of {jobs} is starved now."
-    wasted = formats.number(sum(work.spent.devices * idle.share for work, idle in starved))
-    of_all = formats.count(sum(work.spent.devices for work, _ in starved), "device")
+    idle_devices = sum(work.spent.devices * idle.share for work, idle in starved)
+    n_devices = sum(work.spent.devices for work, _ in starved)
     are = "is" if len(starved) == 1 else "are"
-    return f"{len(starved)} of {jobs} {are} starved now: the time of {wasted} of {of_all} passes waiting for data."
+    whose = "Its" if len(starved) == 1 else "Their"
+    who_waits = f"{whose} {n_devices} devices wait" if n_devices > 1 else "Its device waits"
+    share = formats.percent(idle_devices / n_devices)
+    return f"{len(starved)} of {jobs} {are} starved now. {who_waits} for data {share} of the time."
 
 
 def lasted(seconds: float) -> str:
-    return formats.seconds(seconds) if seconds else ""
+    """Returns how long a job has been starved: 30 s, 12 min, 1 h 05 min; "" for one that is not.
+
+    It is known by half minutes (`BUCKET_S`), and said no finer than that.
+    """
+    if not seconds:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min"
+    return formats.seconds(seconds)
 
 
 @st.cache_resource(show_spinner=False, max_entries=256)
