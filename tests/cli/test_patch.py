@@ -10,7 +10,7 @@ from tests.command_line import Call, one_line
 from tests.export.patch.scripts import own_script
 from tests.ui.tournaments import add_script_tournament, add_tournament
 from vitprof.analysis.tournament.recommend import Recommendation
-from vitprof.cli.patch import why_nothing
+from vitprof.cli.patch import why_undecided
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript
 from vitprof.store import RunStore
 
@@ -122,12 +122,15 @@ def test_elsewhere_the_diff_names_the_file_from_the_scripts_folder(
     assert call("patch", "1")[1].startswith("--- train.py\n+++ train.py\n")
 
 
-def test_what_to_do_by_hand_is_no_failure(call: Call, mine: RunStore, work: Path) -> None:
+def test_what_to_do_by_hand_is_said_in_place_of_a_patch(
+    call: Call, mine: RunStore, work: Path
+) -> None:
+    """Its exit status was 0, and a script went on as if the file had been changed."""
     source = SOURCE.replace("batch_size=8", "num_workers=cfg.workers")
     made = own_script(work, source.encode(), "num_workers", "workers=4")
     add_script_tournament(mine, made, WAITS)
-    status, out, err = call("patch", "1")
-    assert (status, out) == (0, "")
+    status, out, err = call("patch", "1", "--apply")
+    assert (status, out) == (1, "")
     assert lines(err) == [
         "vitprof: no patch: the DataLoader in line 3 of train.py has values from elsewhere",
         "vitprof: num_workers is cfg.workers, line 5: make it 4 there",
@@ -163,27 +166,22 @@ def test_an_answer_that_changes_nothing_has_no_patch(
     call: Call, mine: RunStore, work: Path
 ) -> None:
     made = own_script(work, SOURCE.encode(), "batch_size", "workers=4")
-    answers = {
-        "Keep the unchanged script, the baseline": {UNCHANGED: 0.0001, FOUR: 0.02},
-        "Too early: only the unchanged script has run": {UNCHANGED: 0.02},
-    }
-    for number, (answer, waits) in enumerate(answers.items(), 1):
-        add_script_tournament(mine, made, waits)
-        status, out, err = call("patch", str(number))
-        assert (status, out, err.count("\n")) == (0, "", 1)
-        assert err.startswith(f"vitprof: nothing to patch: {answer}")
+    add_script_tournament(mine, made, {UNCHANGED: 0.0001, FOUR: 0.02})
+    nothing = one_line(call, "patch", "1", status=0)
+    assert nothing.startswith("vitprof: nothing to patch: Keep the unchanged script, the baseline")
+    add_script_tournament(mine, made, {UNCHANGED: 0.02})
+    early = one_line(call, "patch", "2", status=1)
+    assert early.startswith("vitprof: no patch: Too early: only the unchanged script has run")
     add_script_tournament(mine, made, {})
-    assert call("patch", "3") == (
-        0,
-        "",
-        "vitprof: nothing to patch: no setting has given a figure yet\n",
+    assert one_line(call, "patch", "3", status=1) == (
+        "vitprof: no patch: no setting has given a figure yet\n"
     )
     said = ("4 workers was at least 1.8 times as fast.", "Repeat it.")
     for outcome in ("fastest while busy", "faster while busy", "undecided"):
         not_firm = Recommendation(FOUR, said, (), 0.99, outcome=outcome)  # type: ignore[arg-type]
-        assert why_nothing(not_firm, UNCHANGED) == " ".join(said)
+        assert why_undecided(not_firm) == " ".join(said)
     firm = Recommendation(FOUR, said, (), 0.99, outcome="recommended")
-    assert why_nothing(firm, UNCHANGED) == ""
+    assert why_undecided(firm) == ""
 
 
 def test_what_is_wrong_is_one_line(
@@ -206,7 +204,7 @@ def test_what_is_wrong_is_one_line(
     (work / "train.py").unlink()
     status, _, err = call("patch", "1")
     assert (status, lines(err)) == (
-        0,
+        1,
         [f"vitprof: no patch: train.py is not in {work}, nor in a folder below it", CODE],
     )
 

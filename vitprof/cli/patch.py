@@ -47,6 +47,9 @@ def patch(
 
     Comments and layout stay. Nothing is written without --apply. Where a patch would not be sure, it says what to
     do by hand. Needs LibCST: the extra `patch`.
+
+    The exit status is 1 if there is no patch: nothing is decided yet, or it has to be done by hand. It is 0 if the
+    script is best as it is.
     """
     if force and not apply:
         raise ConfigError("force", True, "it goes with --apply")
@@ -58,19 +61,21 @@ def patch(
     if script is None:
         why = "it is on jobs of vitprof's own, whose script `code` prints"
         raise ConfigError(terminal.ID, tournament_id, why)
-    why_not = why_nothing(best, now.baseline)
-    if why_not or best is None or best.key is None:
-        terminal.remark(f"nothing to patch: {why_not}")
+    if best is not None and best.recommended == now.baseline:
+        terminal.remark(f"nothing to patch: {best.sentence}")
         return
+    why = why_undecided(best)
+    if why or best is None or best.key is None:
+        terminal.complain(f"no patch: {why}", terminal.EXIT_FAILED)
     terminal.remark(best.sentence)
     _show(tournament_id, script, best.key, line, apply=apply, force=force)
 
 
-def why_nothing(best: Recommendation | None, baseline: str) -> str:
-    """Returns why a tournament's answer is no change of the script; "" where it is one."""
+def why_undecided(best: Recommendation | None) -> str:
+    """Returns why it is not known what to change in the script; "" where it is."""
     if best is None:
         return "no setting has given a figure yet"
-    if best.recommended is None or best.key == baseline:
+    if best.recommended is None:
         return best.sentence
     return ""
 
@@ -90,7 +95,7 @@ def _show(
         code = code_line(script, key).removeprefix("# ")
         if not any(code in each for each in reason.lines):
             terminal.remark(f"what it recommends, as code: {code}")
-        return
+        raise SystemExit(terminal.EXIT_FAILED) from None
     for each in made.remarks:
         terminal.remark(each)
     if made.is_empty:

@@ -35,6 +35,8 @@ MOST_LINES = 20
 """Lines of a script's output that are returned."""
 MOST_CHARACTERS = 500
 """Of each of them."""
+NO_PATCH = "no patch: "
+"""How the command `patch` begins to say why it prints none."""
 NUMBERED = re.compile(r"tournament (\d+) ")
 """Where vitprof names a tournament that it has stored."""
 
@@ -147,7 +149,9 @@ async def patch(
     if line is not None:
         words += ["--line", str(line)]
     ended = await children.run(words, directory)
-    if ended.status:
+    # why there is none, and what to do by hand, is an answer, too
+    is_answered = any(remark.startswith(NO_PATCH) for remark in ended.remarks)
+    if ended.status and not is_answered:
         raise ToolError(_why(ended))
     return Patched(ended.out, ended.remarks)
 
