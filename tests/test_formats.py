@@ -22,6 +22,22 @@ def test_what_is_not_available_is_never_a_number(shown: object, value: float | N
     assert shown(value) == formats.NOT_AVAILABLE
 
 
+@pytest.mark.parametrize(
+    ("words", "begun", "sentence"),
+    [
+        ("num_workers=2 in the DataLoader", "Num_workers=2 in the DataLoader", None),
+        ("it is PyTorch's own.", "It is PyTorch's own.", "It is PyTorch's own."),
+        ("H100", "H100", "H100."),
+        ("", "", "."),
+    ],
+)
+def test_a_sentence_begins_with_a_capital_and_ends_with_one_stop(
+    words: str, begun: str, sentence: str | None
+) -> None:
+    assert formats.capitalised(words) == begun
+    assert formats.sentence(words) == (sentence or f"{begun}.")
+
+
 def test_steps_are_counted_by_what_they_are() -> None:
     assert formats.steps(1) == "1 steady step"
     assert formats.steps(52, 3) == "52 steady steps and 3 epoch starts"

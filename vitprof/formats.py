@@ -19,6 +19,16 @@ def number(value: float | int | None, unit: str = "") -> str:
     return f"{words} {unit}" if unit else words
 
 
+def capitalised(words: str) -> str:
+    """Returns words with a capital letter in front, as a sentence begins; the others stay as they are."""
+    return words[:1].upper() + words[1:]
+
+
+def sentence(words: str) -> str:
+    """Returns words as a sentence: a capital letter in front, and one full stop at the end."""
+    return f"{capitalised(words).rstrip('.')}."
+
+
 def count(n: int, noun: str) -> str:
     """Returns a number of things: 1 run, 12,000 runs."""
     plural = noun if n == 1 else f"{noun}s"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from vitprof.analysis import thresholds
+from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.summary import StepSums
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
@@ -16,9 +17,10 @@ from vitprof.analysis.tournament.recommend import least_others, recommend
 from vitprof.analysis.verdict.advice import apply
 from vitprof.analysis.verdict.answer import Answer, Proof, Relation, answer_of, answer_so_far
 from vitprof.analysis.verdict.evidence import device_kind
+from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import own_script
-from vitprof.config.availability import can_run
+from vitprof.config.availability import Machine, can_run
 from vitprof.config.device_rate import rate_if_valid
 from vitprof.errors import ConfigError
 from vitprof.experiments.headroom_runs import find_headroom
@@ -83,18 +85,39 @@ def verdict_now(store: RunStore, run: StoredRun) -> Verdict | None:
     since, or none was stored; None for a run without steps.
     """
     measured = find_headroom(store, run)
-    if measured is None and run.verdict is not None:
-        return run.verdict
+    stored = stored_verdict(run, measured)
+    if stored is not None:
+        return stored
     if run.summary is None or not run.summary.n_steps:
         return None
+    return judge_again(store, run, store.steps(run.id), measured)
+
+
+def stored_verdict(run: StoredRun, measured: Headroom | None) -> Verdict | None:
+    """Returns the verdict that was stored with a run, if it still holds; None where headroom was
+    `measured` since, or none was stored."""
+    return run.verdict if measured is None else None
+
+
+def judge_again(
+    store: RunStore,
+    run: StoredRun,
+    steps: Series,
+    measured: Headroom | None,
+    machine: Machine | None = None,
+) -> Verdict:
+    """Returns a new verdict on a run, with the headroom that was `measured` since.
+
+    `steps` are all its columns. `machine`: this one, if it was looked at already.
+    """
     return judge(
         run.config,
-        store.steps(run.id),
+        steps,
         run.phases,
         store.telemetry(run.id),
         run.environment | run.facts,
         headroom=measured,
-        possible=can_run,
+        possible=lambda config: can_run(config, machine=machine),
     )
 
 

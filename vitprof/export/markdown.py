@@ -8,6 +8,7 @@ from vitprof.analysis.verdict.advice_rules import END_OTHERS
 from vitprof.analysis.verdict.answer import Answer
 from vitprof.config import own_script
 from vitprof.program import from_anywhere
+from vitprof.recording.verdict import advised_workers
 from vitprof.store import StoredRun
 
 NOT_CONCLUSIVE = "see the reason above, and run again"
@@ -60,9 +61,8 @@ def _to_prove(run: StoredRun, answer: Answer) -> str:
         line = own_script.to_prove(answer.advice[answer.fix.place].arguments, command)
         if line:
             return line
-    return own_script.to_compare(
-        run.environment, run.config.workers or 0, command, answer.advised_workers
-    )
+    advised = advised_workers(answer.advice)
+    return own_script.to_compare(run.environment, run.config.workers or 0, command, advised)
 
 
 def _measured(run: StoredRun) -> str:

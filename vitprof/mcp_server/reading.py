@@ -230,7 +230,7 @@ def question_of(now: TournamentState) -> str:
     else:
         words = planning.written_words(script) if script.lasting else ""
         words += "; every trial writes these files again" if words else ""
-    return f"{words[0].upper()}{words[1:]}." if words else ""
+    return formats.sentence(words) if words else ""
 
 
 def _setting(row: LeaderboardRow, baseline: str, best: Recommendation | None) -> Setting:

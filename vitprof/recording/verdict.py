@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -100,6 +100,12 @@ class Advice:
     """Arguments of PyTorch's DataLoader to change in a user's own script: {"num_workers": 4}."""
     most_times: Figure = math.nan
     """How many times as fast the script would be with it, at most and about; NaN if not known."""
+
+
+def advised_workers(advice: Iterable[Advice]) -> tuple[int, ...]:
+    """Returns the numbers of workers that are advised for the DataLoader of a user's script."""
+    numbers = (each.arguments.get("num_workers") for each in advice)
+    return tuple(number for number in numbers if number is not None)
 
 
 @dataclass(frozen=True)
@@ -394,12 +400,6 @@ class Verdict:
         if self.why_none.reason in ("rank_0_late", "rank_0_early"):
             return self.why_none.frac
         return self.why_none.idle_frac
-
-    @property
-    def advised_workers(self) -> tuple[int, ...]:
-        """Returns the numbers of workers that are advised for the DataLoader of a user's script."""
-        numbers = (advice.arguments.get("num_workers") for advice in self.advice)
-        return tuple(number for number in numbers if number is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON; NaN becomes None."""

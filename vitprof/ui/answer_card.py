@@ -79,7 +79,7 @@ def _draw_cost(answer: Answer) -> None:
 
 def _begun(words: str) -> str:
     """Returns words with a capital letter, except where they are code: "num_workers=2"."""
-    return words if "=" in words else words[0].upper() + words[1:]
+    return words if "=" in words else formats.capitalised(words)
 
 
 def _facts(answer: Answer, starved_of: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from vitprof import formats
 from vitprof.config import accelerators, bounds, models
 from vitprof.errors import ConfigError
 from vitprof.ui import resources, texts, widgets
@@ -56,7 +57,7 @@ def draw_device(key: str) -> None:
         findings = resources.findings_of_gpu(values["precision"], values["device"])
         bad = [finding for finding in findings if finding.verdict == "bad"]
         for finding in bad or findings:
-            st.caption(f":material/warning: {texts.escaped(texts.sentence(finding.line))}")
+            st.caption(f":material/warning: {texts.escaped(formats.sentence(finding.line))}")
     if accelerators.is_simulated(values["device"]):
         takes, source = _what_it_takes(values)
         about = f"{NOTHING_COMPUTED} {source}".strip() if takes else None

@@ -23,9 +23,8 @@ from vitprof.analysis.timing import (
     worker_use,
 )
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
-from vitprof.analysis.verdict import headroom, verdict
+from vitprof.analysis.verdict import headroom
 from vitprof.analysis.verdict.answer import Proof
-from vitprof.config.availability import can_run
 from vitprof.experiments import answers, headroom_runs
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Verdict
@@ -151,25 +150,15 @@ def _headroom(
 
 def verdict_of(run: StoredRun) -> Verdict:
     """Returns the verdict stored with a run, or a new one where headroom came since."""
-    headroom = headroom_of(run)
-    if headroom is None and run.verdict is not None:
-        return run.verdict
-    return _judge(run.id, hash(headroom), headroom)
+    measured = headroom_of(run)
+    stored = answers.stored_verdict(run, measured)
+    return stored if stored is not None else _judge(run.id, hash(measured), measured)
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
 def _judge(run_id: int, key: int, _measured: headroom.Headroom | None) -> Verdict:
     run = store().run(run_id)
-    this_machine = machine()
-    return verdict.judge(
-        run.config,
-        all_columns(run_id),
-        run.phases,
-        store().telemetry(run_id),
-        run.environment | run.facts,
-        headroom=_measured,
-        possible=lambda config: can_run(config, machine=this_machine),
-    )
+    return answers.judge_again(store(), run, all_columns(run_id), _measured, machine())
 
 
 def proofs_of(run: StoredRun, found: Verdict, view: answers.View) -> tuple[Proof, ...]:

@@ -123,7 +123,7 @@ def draw_import() -> None:
 
 def _import(file: st.runtime.uploaded_file_manager.UploadedFile) -> None:
     came = bundle.import_bundle(resources.store(), file)
-    notifications.say_there(texts.sentence(came.sentence), ":material/check:")
+    notifications.say_there(formats.sentence(came.sentence), ":material/check:")
     st.session_state.setdefault(TO_JOIN, []).extend(came.possible)
 
 
@@ -135,7 +135,7 @@ def draw_joining() -> None:
     """Asks whether imported runs are of one job with others, where no id says so."""
     for part in st.session_state.get(TO_JOIN, ()):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.info(texts.escaped(texts.sentence(part.sentence)), icon=":material/device_hub:")
+            st.info(texts.escaped(formats.sentence(part.sentence)), icon=":material/device_hub:")
             texts.act_button(
                 "Join",
                 f"history-join-{part.run_id}",
@@ -159,7 +159,7 @@ def _leave_apart(part: PossiblePart) -> None:
 def _join(part: PossiblePart) -> None:
     _leave_apart(part)
     joined = bundle.join_imported(resources.store(), [part.run_id], unsure=True)
-    notifications.say_there(texts.sentence(joined.line), ":material/check:")
+    notifications.say_there(formats.sentence(joined.line), ":material/check:")
 
 
 SIZES = (25, 50, 100)

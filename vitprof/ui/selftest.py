@@ -5,7 +5,7 @@ GPU.
 import streamlit as st
 
 from vitprof.analysis.verdict.rendering import CAUSE_NAMES
-from vitprof.formats import percent, seconds
+from vitprof.formats import percent, seconds, sentence
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.selftest import (
     CASES,
@@ -203,7 +203,7 @@ def _draw_report(tested: Report) -> None:
     Of a GPU it also draws the file for a bug report, and what to read next.
     """
     draw_sentence = st.success if tested.ok else st.warning
-    draw_sentence(texts.escaped(texts.sentence(tested.sentence)))
+    draw_sentence(texts.escaped(sentence(tested.sentence)))
     columns = GPU_COLUMNS if tested.machine else COLUMNS
     tables.draw(columns, [(result,) for result in tested.results], key="selftest-table")
     for result in tested.results:

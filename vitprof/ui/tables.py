@@ -8,9 +8,8 @@ from typing import Any, Literal
 import pandas as pd
 import streamlit as st
 
-from vitprof.formats import NOT_AVAILABLE, percent
+from vitprof.formats import NOT_AVAILABLE, percent, sentence
 from vitprof.recording.columns import RunSummary, columns
-from vitprof.ui.texts import sentence
 
 DIGITS = 3
 """Significant digits, as everywhere (`vitprof.formats`)."""

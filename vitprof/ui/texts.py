@@ -48,10 +48,6 @@ def _escaped(text: str) -> str:
     return "".join("\\" + c if c in r"\`*_{}[]()#+-.!|<>$:~&" else c for c in text)
 
 
-def sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."
-
-
 def value_in_words(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"

@@ -15,8 +15,8 @@ from vitprof import config, errors
 from vitprof.config import strategies
 from vitprof.config.bounds import RUN_BOUNDS, Bounds
 from vitprof.datasets import catalog
+from vitprof.formats import sentence
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
-from vitprof.ui.texts import sentence
 
 FIELDS = {f.name: f for f in dataclasses.fields(config.RunConfig)}
 LABELS = {

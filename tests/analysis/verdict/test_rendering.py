@@ -26,6 +26,7 @@ from vitprof.recording.verdict import (
     OtherPrograms,
     SlowestLoader,
     Verdict,
+    advised_workers,
 )
 
 DIGITS = 60_000
@@ -177,4 +178,4 @@ def test_the_advised_numbers_of_workers_are_fields() -> None:
         Advice({}, "setting num_workers=4 in the DataLoader", "Why.", arguments={"num_workers": 4}),
         Advice({}, "a faster decoder", "Why."),
     )
-    assert dataclasses.replace(CPU_JOB, advice=advice).advised_workers == (4,)
+    assert advised_workers(advice) == (4,)

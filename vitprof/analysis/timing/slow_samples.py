@@ -93,7 +93,7 @@ class SlowSamples:
         name = slowest.words
         who = "it" if self.removed == 1 else f"the {self.removed} slowest samples"
         gain = _gain_in_words(who, self.waits_frac, self.saved_frac)
-        return f"{name[0].upper()}{name[1:]} takes {took}. {gain}"
+        return f"{formats.capitalised(name)} takes {took}. {gain}"
 
     @property
     def period_words(self) -> str:

@@ -143,12 +143,6 @@ class Answer:
     cost: IdleCost | None = None
     """What the idle time cost; None where that is not known, or not its own."""
 
-    @property
-    def advised_workers(self) -> tuple[int, ...]:
-        """Returns the numbers of workers that are advised for the DataLoader of a user's script."""
-        numbers = (advice.arguments.get("num_workers") for advice in self.advice)
-        return tuple(number for number in numbers if number is not None)
-
 
 COMPUTE = "compute"
 BETWEEN = "between-steps"

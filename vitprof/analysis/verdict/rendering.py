@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vitprof.analysis import intervals, thresholds
 from vitprof.analysis.signatures.resources import cores_taken_in_words
 from vitprof.analysis.timing.loading import STAGE_WORDS
-from vitprof.formats import count, number, ordinal, percent, seconds
+from vitprof.formats import capitalised, count, number, ordinal, percent, seconds
 from vitprof.recording.verdict import Advice, NoVerdict, Verdict
 
 LONG_FIRST_S = 0.5
@@ -73,12 +73,11 @@ def render(verdict: Verdict) -> VerdictText:
     then."""
     if verdict.device is None:
         headline, _, rest = verdict.sentence.partition(": ")
-        return VerdictText(headline, (rest[:1].upper() + rest[1:],), ())
+        return VerdictText(headline, (capitalised(rest),), ())
     if verdict.why_none is not None:
         reason = NO_VERDICT[verdict.why_none.reason](verdict, verdict.why_none)
-        others = cores_taken(verdict)
-        details = (others,) if others else ()
-        return VerdictText(_headline_of_none(verdict.why_none), (reason, *details), details)
+        others = tuple(said for said in (cores_taken(verdict),) if said)
+        return VerdictText(_headline_of_none(verdict.why_none), (reason, *others), others)
     clauses = CLAUSES[verdict.kind]
     if verdict.replay:
         clauses = REPLAYED
@@ -92,7 +91,7 @@ def render(verdict: Verdict) -> VerdictText:
         answered = clause in ANSWERED and not _has_caveat(clause, verdict)
         if not answered:
             details.append(sentence)
-    headline = verdict.kind[0].upper() + verdict.kind[1:]
+    headline = capitalised(verdict.kind)
     return VerdictText(headline, tuple(sentences), tuple(details))
 
 

@@ -5,6 +5,7 @@ import sys
 
 import typer
 
+from vitprof import formats
 from vitprof.cli.common import terminal
 from vitprof.config.own_script import settings_of
 from vitprof.experiments.tournament import planning
@@ -21,7 +22,7 @@ def ask_to_run(store: RunStore, tournament_id: int, *, yes: bool) -> None:
     if script is None or script.loader is not None:
         return
     words = planning.begin_words(script, spec.base.steps)
-    lines = [f"{words[0].upper()}{words[1:]}."]
+    lines = [formats.sentence(words)]
     if len(script.links_out) > planning.MOST_NAMED:
         lines.append("All links through which it writes to files that stay:")
         lines += [f"  {link}" for link in script.links_out]
@@ -43,7 +44,7 @@ def ask_to_repeat(store: RunStore, tournament_id: int, *, yes: bool) -> bool:
     words = planning.written_words(script)
     # without the names of the first files: all of them follow
     sentence, colon, _ = words.partition(": ")
-    sentence = f"{sentence[0].upper()}{sentence[1:]}{':' if colon else '.'}"
+    sentence = f"{formats.capitalised(sentence)}{':' if colon else '.'}"
     remarks = dict.fromkeys(remark for setting in settings_of(script) for remark in setting.remarks)
     paths = [f"  {path}" for path in script.writes]
     terminal.show(*remarks, sentence, *paths, console=terminal.err)

@@ -16,7 +16,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
-from vitprof import __version__, store
+from vitprof import __version__, formats, store
 from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict import rendering
 from vitprof.analysis.verdict.answer import Answer
@@ -204,7 +204,7 @@ def _verdict(one: Contents) -> str:
     if verdict.advice:
         out.append("<p>To try, the best first:</p><ol>")
         out += [
-            f"<li><b>{e(_sentence(a.words))}</b> {e(_sentence(rendering.why_advised(a)))}</li>"
+            f"<li><b>{e(formats.sentence(a.words))}</b> {e(formats.sentence(rendering.why_advised(a)))}</li>"
             for a in verdict.advice
         ]
         out.append("</ol>")
@@ -221,10 +221,6 @@ def _answers(answer: Answer) -> list[str]:
         return []
     items = "".join(f"<dt>{e(question)}</dt><dd>{e(words)}</dd>" for question, words in lines)
     return [f"<dl>{items}</dl>"]
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _settings(one: Contents) -> str:

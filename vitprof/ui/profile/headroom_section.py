@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from vitprof import errors
+from vitprof import errors, formats
 from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, headroom_sentence
 from vitprof.charts import breakdown
 from vitprof.config import RunConfig
@@ -16,7 +16,7 @@ from vitprof.export.tables import ANCHORS_HEADER, anchors_in_words
 from vitprof.store import StoredRun
 from vitprof.ui import findings, live_chart, notifications, resources, tables, widgets
 from vitprof.ui.profile.runs import STOP_HELP, stop_group
-from vitprof.ui.texts import escaped, guarded, rough_time, sentence
+from vitprof.ui.texts import escaped, guarded, rough_time
 
 HEADROOM_EVERY_S = 1.0
 """Seconds between a page's looks at runs that go on."""
@@ -53,7 +53,7 @@ def _draw_section(run: StoredRun, live: list[StoredRun]) -> None:
     except errors.ConfigError as error:
         st.caption(
             f"Not for this run: {widgets.label(error.field)} is set. "
-            f"{escaped(error.allowed.capitalize())}."
+            f"{escaped(formats.sentence(error.allowed))}"
         )
         return
     total = len(configs) * headroom_runs.REPEATS
@@ -69,7 +69,7 @@ def _draw_section(run: StoredRun, live: list[StoredRun]) -> None:
             rows = pd.DataFrame(anchors_in_words(measured, batch), columns=ANCHORS_HEADER)
             tables.show(rows, key="anchors")
         for note in measured.notes:
-            st.caption(f":material/info: {escaped(sentence(note))}")
+            st.caption(f":material/info: {escaped(formats.sentence(note))}")
     if live:
         return
     takes = rough_time(_headroom_s(run, configs))

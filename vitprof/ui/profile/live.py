@@ -34,7 +34,7 @@ from vitprof.experiments import answers
 from vitprof.jobs import scheduling
 from vitprof.ui import answer_card, resources, widgets
 from vitprof.ui.live_chart import Pick, draw_growing, view_of
-from vitprof.ui.texts import act_button, escaped, guarded, rough_time, sentence
+from vitprof.ui.texts import act_button, escaped, guarded, rough_time
 
 OnPick = Callable[[Pick], None] | None
 
@@ -163,7 +163,7 @@ def draw_state(run: store.StoredRun, now: float) -> None:
     # one box for all of a kind: with a box for each, the first chart was below the screen
     for draw_box, notices in ((st.warning, warnings), (st.info, facts)):
         if notices:
-            draw_box(NEW_LINE.join(escaped(sentence(notice)) for notice in notices))
+            draw_box(NEW_LINE.join(escaped(formats.sentence(notice)) for notice in notices))
 
 
 def _progress_words(run: store.StoredRun, now: float) -> str:
@@ -421,7 +421,7 @@ def draw_queued(run: store.StoredRun) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="queued"):
         reason = scheduling.why_waiting(before, shares=run.config.share_machine)
-        text = f"{reason[0].upper()}{reason[1:]}. It is {formats.ordinal(len(before) + 1)} in the queue."
+        text = f"{formats.sentence(reason)} It is {formats.ordinal(len(before) + 1)} in the queue."
         st.markdown(f":material/hourglass_empty: {escaped(text)}", width="content", help=SHARE_HELP)
         jobs = resources.manager()
         if not jobs.may_stop(run.id):

@@ -21,7 +21,7 @@ from vitprof.ui.profile import live, proof, runs, settings, timeline, verdict_ca
 from vitprof.ui.profile.ended_run import EndedRun
 from vitprof.ui.profile.headroom_section import draw_headroom
 from vitprof.ui.profile.rank_section import draw_ranks
-from vitprof.ui.texts import escaped, guarded, sentence
+from vitprof.ui.texts import escaped, guarded
 
 
 @guarded
@@ -171,8 +171,8 @@ def _draw_of_own_script(ended: EndedRun) -> None:
 def _draw_advice(ended: EndedRun, advice: Advice, place: int, *, with_buttons: bool) -> None:
     run = ended.run
     number = f"{place + 1}\\."
-    words = escaped(sentence(advice.words))
-    line = f"{number} **{words}** {escaped(sentence(rendering.why_advised(advice)))}"
+    words = escaped(formats.sentence(advice.words))
+    line = f"{number} **{words}** {escaped(formats.sentence(rendering.why_advised(advice)))}"
     if not advice.settings:
         st.markdown(line)
         return
@@ -249,9 +249,7 @@ def _idle_sentence(times: findings.Idle) -> str:
 
     gaps = times.gaps
     bubbles = times.intervals.get("launch_idle")
-    text = (
-        f"The device was idle {share('idle')} of {formats.seconds(gaps.span_s)}, over {times.n:,} steps"
-    )
+    text = f"The device was idle {share('idle')} of {formats.seconds(gaps.span_s)}, over {times.n:,} steps"
     if times.n_epoch_starts:
         text += f": {formats.steps(times.n - times.n_epoch_starts, times.n_epoch_starts)}"
     text += "."
@@ -279,7 +277,7 @@ def draw_signatures(ended: EndedRun) -> None:
             of_steps = starts and signature.name != "epoch-start"
             between = " between epoch starts" if of_steps else ""
             cost = f" Cost: {formats.percent(signature.cost_frac)} of the time{between}."
-        name = escaped(sentence(signature.name.replace("-", " ")))
+        name = escaped(formats.sentence(signature.name.replace("-", " ")))
         st.markdown(
             f":material/troubleshoot: **{name}** {escaped(signature.sentence)}{escaped(cost)}"
         )

@@ -18,6 +18,7 @@ from vitprof.config.own_script import is_own_script, to_compare
 from vitprof.jobs.scheduling import ahead_of
 from vitprof.program import from_anywhere
 from vitprof.recording.columns import LIVE_STATUSES
+from vitprof.recording.verdict import advised_workers
 from vitprof.telemetry.machine import READ_EVERY_S
 from vitprof.ui import gate, resources, texts
 from vitprof.ui.profile import live, settings
@@ -183,7 +184,7 @@ def to_compare_here(run: store.StoredRun) -> str:
     command = str(run.facts.get("command") or "")
     if not command:
         return ""
-    advised = run.verdict.advised_workers if run.verdict else ()
+    advised = advised_workers(run.verdict.advice) if run.verdict is not None else ()
     return to_compare(run.environment, run.config.workers or 0, command, advised)
 
 
@@ -289,7 +290,7 @@ def _draw_group(runs: Sequence[store.StoredRun], target: store.StoredRun) -> Non
     if first.group_key:
         words = live.made_for(first)
     state = texts.escaped(f"({first.status}, {first.config.device})")
-    words = f"{words[0].upper()}{words[1:]} {state}"
+    words = f"{formats.capitalised(words)} {state}"
     if len(runs) > 1:
         words += f", {len(runs)} to go"
     if starter := gate.started_by(first.started_by):

@@ -153,7 +153,7 @@ def _strategy(info: catalog.DatasetInfo) -> strategies.Strategy:
     if plan.name != before:  # a strategy starts with its defaults
         use(plan.name, values["dataset"], values["n_images"])
     first, _, more = plan.what.partition(". ")
-    st.caption(texts.sentence(first), help=more or None)
+    st.caption(formats.sentence(first), help=more or None)
     return plan
 
 
@@ -367,7 +367,9 @@ def run_button(
             needs = estimates.footprint(plan.combination(info, usable.to_dict()), info)
             lines = [available.reason, resized(info), ", ".join(takes(needs, info))]
             if any(lines):
-                st.caption(texts.escaped(" ".join(texts.sentence(line) for line in lines if line)))
+                st.caption(
+                    texts.escaped(" ".join(formats.sentence(line) for line in lines if line))
+                )
     return usable, pressed
 
 

@@ -245,7 +245,7 @@ def machine_in_words() -> str:
     listed = ", ".join(f"**{texts.escaped(name)}**" for name in names)
     for finding in resources.findings_of_gpu():
         if finding.verdict == "bad":
-            reason = texts.escaped(texts.sentence(finding.line))
+            reason = texts.escaped(formats.sentence(finding.line))
             return (
                 f"**{texts.escaped(names[0])}** cannot be used yet, and runs use the CPU. {reason}"
             )

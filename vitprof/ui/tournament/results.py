@@ -39,7 +39,6 @@ from vitprof.ui.texts import (
     escaped,
     file_stamp,
     guarded,
-    sentence,
     simulated_badge,
     value_in_words,
 )
@@ -94,7 +93,7 @@ def draw_tournament(tournament_id: int) -> None:
         if trial.setting is not None:
             remarks |= dict.fromkeys(trial.setting.remarks)
     for remark in remarks:
-        st.caption(escaped(f"{remark[0].upper()}{remark[1:]}."))
+        st.caption(escaped(formats.sentence(remark)))
     _draw_reasons(board, t.note)
     if board.best is None:
         return
@@ -184,7 +183,7 @@ def _draw_answer(
     done = now.tournament.status == "done" and not now.tournament.held
     failed = all_failed_words(now)
     if recommendation is None and failed and not now.tournament.note:  # else that is above
-        st.markdown(f"**{escaped(sentence(failed))}**")
+        st.markdown(f"**{escaped(formats.sentence(failed))}**")
         return
     if recommendation is None and failed:
         st.markdown("**No setting gave a figure.** The reasons are above, and below the table.")

@@ -80,7 +80,7 @@ def _ready(
     if able:
         st.markdown(f":material/schedule: **{escaped(how_many)}**")
     if able and written:
-        st.caption(escaped(written[:1].upper() + written[1:] + "."))
+        st.caption(escaped(formats.sentence(written)))
     if refused:
         lines = [f"- **{escaped(key_in_words(t.key))}**: {escaped(t.refused)}" for t in refused]
         with st.expander(f"{len(refused)} of {len(planned)} settings cannot run here: why"):

@@ -17,7 +17,7 @@ from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import own_script, tournament_spec
 from vitprof.errors import UNREADABLE_SAMPLE, JobError, StoreError
 from vitprof.experiments.tournament import planning, tournament_runner, tournament_view
-from vitprof.formats import count
+from vitprof.formats import count, sentence
 from vitprof.jobs.users import may_stop
 from vitprof.store import MissingError, StoredRun, tournaments
 from vitprof.ui import gate, notifications, resources, texts
@@ -196,7 +196,7 @@ def _draw_ended_early(now: tournament_view.TournamentState) -> None:
     else:
         reason = f"{state}: {t.note}"
     done = f"{now.progress.done} of {now.progress.total} runs are done"
-    words = f"{reason[0].upper()}{reason[1:]}. {done}."
+    words = f"{sentence(reason)} {done}."
     if t.spec.script is not None:  # its commands are below
         st.warning(texts.escaped(words))
         return
@@ -218,7 +218,7 @@ def _draw_skip(now: tournament_view.TournamentState, reason: str, done: str) -> 
     facts = [resources.store().run(run_id).facts for run_id in runs]
     if not any(of_run.get(UNREADABLE_SAMPLE) for of_run in facts):
         return False
-    st.warning(texts.escaped(f"{reason[0].upper()}{reason[1:]}. {done}."))
+    st.warning(texts.escaped(f"{sentence(reason)} {done}."))
     spec = dataclasses.replace(t.spec, base=dataclasses.replace(t.spec.base, skip_unreadable=True))
     texts.act_button(
         "Skip such images and start again",
