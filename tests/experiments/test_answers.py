@@ -8,6 +8,7 @@ from vitprof.config import own_script
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments import answers
 from vitprof.experiments.tournament import planning
+from vitprof.export.report import html_report
 from vitprof.store import RunStore, StoredRun, role_of
 from vitprof.store.tournaments import set_status
 
@@ -59,6 +60,9 @@ def test_a_proof_of_the_runs_own_advice_is_its_gain(store: RunStore) -> None:
     assert answer is not None
     assert answer.proof == proof
     assert answer.remark, "the run itself waited for half of the time: at most 2x"
+    assert (proof.n_rounds, proof.run_ids) == (3, tuple(range(other + 1, other + 7)))
+    report = html_report(store, [store.run(run_id)], proofs={run_id: [proof]})
+    assert f"; 3 rounds, runs {other + 1} to {other + 6})" in report
 
 
 def test_a_proof_that_shows_no_gain_refutes_the_advice(store: RunStore) -> None:

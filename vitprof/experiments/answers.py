@@ -251,6 +251,8 @@ def proof_of(
         high=row.speed_up_high,
         others_cores=others_cores(board),
         tournament_id=tournament_id,
+        n_rounds=len(_rounds_of_both(row, board)),
+        run_ids=_runs_of_both(row, board),
     )
     busy = row.while_busy
     if busy is None:
@@ -258,6 +260,27 @@ def proof_of(
     return replace(
         proof, times=busy.times, low=busy.times, high=math.nan, others_cores=busy.others_cores
     )
+
+
+def _rounds_of_both(row: LeaderboardRow, board: Leaderboard) -> set[int]:
+    """Returns the numbers of the rounds that count in which a setting and the baseline ran."""
+    base = board.row(board.baseline)
+    if base is None:
+        return set()
+    return _counted_rounds(row) & _counted_rounds(base)
+
+
+def _counted_rounds(row: LeaderboardRow) -> set[int]:
+    ended = {outcome.round for outcome in row.entry.outcomes if outcome.status in ("done", "cut")}
+    return ended - set(row.spoiled)
+
+
+def _runs_of_both(row: LeaderboardRow, board: Leaderboard) -> tuple[int, ...]:
+    """Returns the numbers of the runs of a setting and of the baseline in those rounds."""
+    rounds = _rounds_of_both(row, board)
+    base = board.row(board.baseline)
+    outcomes = [*row.entry.outcomes, *(base.entry.outcomes if base is not None else ())]
+    return tuple(sorted(outcome.run_id for outcome in outcomes if outcome.round in rounds))
 
 
 def relation_of(row: LeaderboardRow, board: Leaderboard) -> Relation:

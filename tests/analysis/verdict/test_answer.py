@@ -107,6 +107,22 @@ def test_what_was_faster_while_other_programs_ran_is_evidence_and_no_firm_gain()
     assert answer_of(STARVED, [larger, smaller_but_quiet]).proof == smaller_but_quiet
 
 
+@pytest.mark.parametrize(
+    ("run_ids", "words"),
+    [
+        ((12, 13, 14, 15), "2 rounds, runs 12 to 15"),
+        ((12, 14, 17, 19), "2 rounds, runs 12, 14, 17, 19"),
+        ((1, 3, 5, 7, 9, 11, 13, 15), "2 rounds, runs 1, 3, 5, 7, 9, 11 and 2 more"),
+        ((), ""),
+    ],
+)
+def test_a_proof_names_its_rounds_and_its_runs(run_ids: tuple[int, ...], words: str) -> None:
+    proof = dataclasses.replace(PROVEN, n_rounds=2, run_ids=run_ids)
+    assert answers.proof_runs_in_words(proof) == words
+    said = answers.proof_in_words(answer_of(STARVED, [proof]))
+    assert said == f"3.10x (proven, 95%: 2.40 to 3.70{'; ' if words else ''}{words})"
+
+
 @pytest.mark.parametrize("relation", ["equal", "slower", "unneeded"])
 def test_an_advice_that_a_proof_refuted_is_not_the_fix(relation: answers.Relation) -> None:
     refuted = dataclasses.replace(PROVEN, relation=relation, times=1.0, low=0.98, high=1.02)

@@ -13,7 +13,7 @@ from vitprof.analysis import faster_while_busy, thresholds
 from vitprof.analysis.faster_while_busy import WHILE_BUSY
 from vitprof.analysis.verdict import idle_cost, rendering
 from vitprof.config.device_rate import DeviceRate
-from vitprof.formats import number, percent
+from vitprof.formats import count, number, percent
 from vitprof.recording.columns import RunSummary
 from vitprof.recording.idle_cost import IdleCost
 from vitprof.recording.verdict import Advice, Signature, Verdict
@@ -22,6 +22,8 @@ Relation = faster_while_busy.Outcome | Literal["unneeded"]
 """How a fix compares with the job before it; "unneeded": undecided, but very likely within 5%."""
 WORTH_A_PIECE = 0.005
 """Share of the time below which a part of it is left out of the list in words: it reads as 0%."""
+MOST_RUNS_NAMED = 6
+"""Runs of a proof that are named where others ran between them; the rest are counted."""
 MOST_CAUSES = 3
 """Causes that a line of words names; the rest are added up as "other"."""
 
@@ -67,6 +69,10 @@ class Proof:
     none."""
     tournament_id: int
     """The tournament in which they ran."""
+    n_rounds: int = 0
+    """Rounds that count; in each of them both ran once. 0 where that is not known."""
+    run_ids: tuple[int, ...] = ()
+    """The runs of both that count, by number."""
     patch_command: str = ""
     """What to type to have the fix as a patch of a user's script; "" where it cannot be one."""
 
@@ -531,11 +537,15 @@ def most_in_words(answer: Answer) -> str:
 
 
 def proof_in_words(answer: Answer) -> str:
-    """Returns "3.1x (proven, 95%: 2.4 to 5.9)"; "" without a proof."""
+    """Returns "3.1x (proven, 95%: 2.4 to 5.9; 3 rounds, runs 12 to 17)"; "" without a proof."""
     proof = answer.proof
     if proof is None:
         return ""
-    return f"{times_in_words(proof)} ({proof_conditions_in_words(proof)})"
+    words = proof_conditions_in_words(proof)
+    runs = proof_runs_in_words(proof)
+    if runs:
+        words += f"; {runs}"
+    return f"{times_in_words(proof)} ({words})"
 
 
 def times_in_words(proof: Proof) -> str:
@@ -544,6 +554,21 @@ def times_in_words(proof: Proof) -> str:
     if proof.quiet:
         return f"{number(proof.times)}x"
     return faster_while_busy.at_least_words(proof.low)
+
+
+def proof_runs_in_words(proof: Proof) -> str:
+    """Returns what a proof rests on: "3 rounds, runs 12 to 17"; "" where that is not known."""
+    if not proof.n_rounds or not proof.run_ids:
+        return ""
+    rounds = count(proof.n_rounds, "round")
+    first = min(proof.run_ids)
+    last = max(proof.run_ids)
+    if len(proof.run_ids) == last - first + 1:
+        return f"{rounds}, runs {first} to {last}"
+    shown = ", ".join(map(str, sorted(proof.run_ids)[:MOST_RUNS_NAMED]))
+    n_more = len(proof.run_ids) - MOST_RUNS_NAMED
+    more = f" and {n_more} more" if n_more > 0 else ""
+    return f"{rounds}, runs {shown}{more}"
 
 
 def proof_conditions_in_words(proof: Proof) -> str:
