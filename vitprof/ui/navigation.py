@@ -22,6 +22,27 @@ SHOWN = "page shown"
 LEFT = "page as it was left"
 QUERIES = "queries of pages"
 RETRIED = "restoring again"
+FIRST = "profile"
+"""The page that the dashboard opens with, at its address itself."""
+TITLES = {
+    FIRST: "Profile",
+    "tournament": "Try fixes",
+    "history": "History",
+    "compare": "Compare",
+    "strategies": "Strategies",
+    "machines": "Machines",
+    "selftest": "Self-test",
+}
+"""Name of each page's file, and of all but the first in its address -> its title."""
+ICONS = {
+    FIRST: "monitoring",
+    "tournament": "emoji_events",
+    "history": "history",
+    "compare": "compare_arrows",
+    "strategies": "account_tree",
+    "machines": "dns",
+    "selftest": "fact_check",
+}
 FIRST_GROUP = 3
 """Pages of the first group. Above settings in the sidebar the others are behind "View more"."""
 STYLE = Path(__file__).with_name("style.css")
@@ -37,21 +58,17 @@ images from a file that it removes when the session of another tab ends."""
 
 def pages() -> dict[str, list[Any]]:
     """Returns the pages in the navigation's two groups: what a first day needs, and the rest."""
-    return {
-        "": [
-            st.Page(
-                "pages/profile.py", title="Profile", icon=":material/monitoring:", default=True
-            ),
-            st.Page("pages/tournament.py", title="Try fixes", icon=":material/emoji_events:"),
-            st.Page("pages/history.py", title="History", icon=":material/history:"),
-        ],
-        "More": [
-            st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
-            st.Page("pages/strategies.py", title="Strategies", icon=":material/account_tree:"),
-            st.Page("pages/machines.py", title="Machines", icon=":material/dns:"),
-            st.Page("pages/selftest.py", title="Self-test", icon=":material/fact_check:"),
-        ],
-    }
+    made = []
+    for name, title in TITLES.items():
+        icon = f":material/{ICONS[name]}:"
+        page = st.Page(f"pages/{name}.py", title=title, icon=icon, default=name == FIRST)
+        made.append(page)
+    return {"": made[:FIRST_GROUP], "More": made[FIRST_GROUP:]}
+
+
+def addresses() -> dict[str, str]:
+    """Returns the address of each page below the base path, "" for the first one -> its title."""
+    return {"" if name == FIRST else name: title for name, title in TITLES.items()}
 
 
 @contextlib.contextmanager

@@ -24,7 +24,8 @@ from streamlit.web.server import server_util
 from vitprof.charts.style import IN_BROWSER
 from vitprof.errors import VitprofError
 from vitprof.jobs import users
-from vitprof.ui import gate, live_chart, resources
+from vitprof.ui import gate, live_chart, navigation, resources
+from vitprof.ui.unknown_pages import UnknownPages
 
 FILE_HEADERS = {
     # the URL has the file's digest (`live_chart.url_of`), so no browser need ask for it again
@@ -76,7 +77,12 @@ def parts() -> dict[str, Any]:
         # here, because atexit does not run where uvicorn ends by SIGTERM
         await to_thread.run_sync(resources.end)
 
-    return {"middleware": [middleware], "routes": [chart_files(base)], "lifespan": lifespan}
+    unknown = Middleware(UnknownPages, pages=navigation.addresses(), base=base)
+    return {
+        "middleware": [middleware, unknown],
+        "routes": [chart_files(base)],
+        "lifespan": lifespan,
+    }
 
 
 def chart_files(base: str) -> Mount:
