@@ -48,6 +48,7 @@ def draw_device(key: str) -> None:
         help=widgets.help_of("device"),
         accept_new_options=True,
     )
+    widgets.say_if_cut(names.get(chosen or "", chosen or ""))
     if chosen == OWN:
         values["device"] = _own(key)
     else:

@@ -17,6 +17,7 @@ from vitprof.config.bounds import RUN_BOUNDS, Bounds
 from vitprof.datasets import catalog
 from vitprof.formats import sentence
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
+from vitprof.ui.texts import escaped
 
 FIELDS = {f.name: f for f in dataclasses.fields(config.RunConfig)}
 LABELS = {
@@ -328,9 +329,20 @@ def choice(
         key=key,
         accept_new_options=typed,
     )
+    say_if_cut(show(value) if value else none)
     if value in (None, UNSET):
         value = default
     _keep(field, value, default)
+
+
+FITS = 30
+"""Characters of a chosen label that a field of the sidebar shows; it cuts off what is longer."""
+
+
+def say_if_cut(label_shown: str) -> None:
+    """Draws a chosen label below its field in full where the field cuts it off: a field cannot wrap it."""
+    if len(label_shown) > FITS:
+        st.caption(escaped(label_shown))
 
 
 def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> None:
