@@ -17,7 +17,7 @@ def main() -> None:
 
     st.set_page_config(page_title="vitprof", page_icon=navigation.PAGE_ICON, layout="wide")
     navigation.apply_style()
-    navigation.add_skip_link()
+    navigation.add_scripts()
     page = st.navigation(
         navigation.pages(),
         position="hidden" if gate.needs_login() else "sidebar",

@@ -71,9 +71,12 @@ def test_two_runs_are_ticked_by_keyboard_compared_and_still_ticked_on_the_way_ba
         page.keyboard.press("Shift+Space")
         page.get_by_text(n).wait_for()
         settle(page)
+    n_entries = page.evaluate("navigation.entries().length")
     press(page, "compare")
     page.locator(".st-key-compare-answer").wait_for()
     settle(page)
+    # Streamlit makes two of a page that is opened with a query
+    assert page.evaluate("navigation.entries().length") == n_entries + 1
     page.go_back()
     page.get_by_text("2 runs ticked").wait_for()
     page.wait_for_url(re.compile(r"/history$"))

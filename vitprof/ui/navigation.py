@@ -46,7 +46,10 @@ ICONS = {
 FIRST_GROUP = 3
 """Pages of the first group. Above settings in the sidebar the others are behind "View more"."""
 STYLE = Path(__file__).with_name("style.css")
-SKIP_LINK = Path(__file__).with_name("skip_link.js")
+SCRIPTS = (
+    Path(__file__).with_name("history_entries.js"),
+    Path(__file__).with_name("skip_link.js"),
+)
 MARK = Path(__file__).with_name("mark.svg")
 PAGE_ICON = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgAgMAAAAOFJJnAAAADFBMVEUAAAAAnnPmnwAAAABBKBO9AAAABHRSTlMA//8"
@@ -176,10 +179,12 @@ def apply_style() -> None:
     st.logo(MARK, size="large")
 
 
-def add_skip_link() -> None:
-    """Adds the button "Skip to Run", the first that the Tab key reaches."""
-    with st.container(key="vitprof-skip-script"):
-        st.html(f"<script>{SKIP_LINK.read_text()}</script>", unsafe_allow_javascript=True)
+def add_scripts() -> None:
+    """Adds what runs in the browser: one entry of its history for each step, and the button "Skip to
+    Run", the first that the Tab key reaches."""
+    with st.container(key="vitprof-scripts"):
+        for script in SCRIPTS:
+            st.html(f"<script>{script.read_text()}</script>", unsafe_allow_javascript=True)
 
 
 def draw_demonstration_note() -> None:
