@@ -127,6 +127,8 @@ def _draw_window(run: store.StoredRun, chosen: Chosen) -> None:
             "Step",
             min_value=int(number[0]),
             max_value=int(number[-1]),
+            # what a browser goes back to where no number is typed; else it would be the first step
+            value=int(number[at]),
             step=1,
             key=chosen.key,
             help="Its figures and the chain of its batch are below. A click on a step in a chart sets it too.",
