@@ -14,7 +14,9 @@ from tests.export.patch.scripts import own_script
 from tests.mcp_server.clients import Person, answer, parameters, refusal, with_client
 from tests.traces.written import trained_on_cpu
 from tests.ui.tournaments import add_script_tournament
+from vitprof.analysis.verdict.advice_rules import END_OTHERS
 from vitprof.config.own_script import UNCHANGED, own_config, with_loader
+from vitprof.experiments import answers
 from vitprof.mcp_server import tools
 from vitprof.mcp_server.access import NOT_ALLOWED, Access
 from vitprof.mcp_server.children import Children, Ended
@@ -251,6 +253,28 @@ def test_an_advice_is_proved_by_the_tournament_that_its_run_names(
     assert vary.startswith("--vary=workers=")
     assert begun[0][-3:] == ["--", "python", "train.py"]
     assert "`python train.py`" in person.asked[0]
+
+
+def test_a_run_whose_cause_other_programs_hide_is_watched_again(mine: RunStore, work: Path) -> None:
+    run_id = add(mine, wait_s=0.02)
+    verdict = answers.verdict_now(mine, mine.run(run_id))
+    assert verdict is not None
+    hidden = replace(verdict, cause="unclear", advice=(END_OTHERS,))
+    mine.update_run(
+        run_id,
+        config=own_config("train.py"),
+        facts={"command": "python train.py", "directory": str(work.resolve())},
+        verdict=hidden.to_dict(),
+    )
+    server, begun = made(work)
+
+    async def use(client: Client) -> None:
+        found = await answer(client, "run", run_id=run_id)
+        assert found["next_tool"] == "watch", found
+        assert "end them, and call `watch` again" in await refusal(client, "prove", run_id=run_id)
+
+    with_client(server, use, Person())
+    assert not begun
 
 
 def test_files_that_would_be_overwritten_are_asked_about_even_with_allow_run(

@@ -48,6 +48,11 @@ def next_command(run: StoredRun, answer: Answer) -> str:
     return _to_prove(run, answer)
 
 
+def is_to_be_watched_again(answer: Answer) -> bool:
+    """Returns whether a run shows nothing to prove until other programs have ended."""
+    return answer.fix is not None and answer.fix.words == END_OTHERS.words
+
+
 def _to_prove(run: StoredRun, answer: Answer) -> str:
     """Returns the tournament that proves the fix for a watched script, or compares numbers of
     workers where the fix is no argument of its DataLoader; where other programs make the cause
@@ -55,7 +60,7 @@ def _to_prove(run: StoredRun, answer: Answer) -> str:
     command = str(run.facts.get("command") or "")
     if not command or answer.fix is None:
         return ""
-    if answer.fix.words == END_OTHERS.words:
+    if is_to_be_watched_again(answer):
         return f"{from_anywhere()} watch -- {command}"
     if answer.fix.place is not None:
         line = own_script.to_prove(answer.advice[answer.fix.place].arguments, command)

@@ -18,7 +18,7 @@ from vitprof.config import own_script
 from vitprof.errors import ConfigError
 from vitprof.experiments import answers
 from vitprof.experiments.tournament import planning
-from vitprof.export.markdown import next_command
+from vitprof.export.markdown import is_to_be_watched_again, next_command
 from vitprof.home import temporary_prefix
 from vitprof.masking import MASKED
 from vitprof.mcp_server import reading
@@ -223,6 +223,9 @@ def proof_line(access: Access, run_id: int, place: int | None, more: Sequence[st
         _advised(run, answer, place)
         return Line((), access.folder)
     command = _command(run)
+    if place is None and is_to_be_watched_again(answer):
+        why = "other programs hide what is slow; end them, and call `watch` again"
+        raise ConfigError("run_id", run.id, why)
     if place is None:
         typed = next_command(run, replace(answer, proof=None))
     else:

@@ -21,7 +21,7 @@ from vitprof.errors import ConfigError
 from vitprof.experiments import answers
 from vitprof.experiments.tournament import planning, proofs
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
-from vitprof.export.markdown import next_command
+from vitprof.export.markdown import is_to_be_watched_again, next_command
 from vitprof.export.tables import figures_in_words
 from vitprof.mcp_server.access import Access
 from vitprof.mcp_server.results import (
@@ -132,7 +132,9 @@ def _to_do_next(run: StoredRun, answer: Answer) -> tuple[str, str]:
     unproven = replace(answer, proof=None)
     if own_script.is_own_script(run.config):
         line = next_command(run, unproven)
-        return ("prove", line) if line else ("", "")
+        if not line:
+            return "", ""
+        return ("watch" if is_to_be_watched_again(answer) else "prove"), line
     place = answer.fix.place if answer.fix is not None else None
     can_prove = place is not None and answer.advice[place].settings
     return ("prove", "") if can_prove else ("", "")

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from vitprof.analysis import thresholds
 from vitprof.config import bounds
+from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.mcp_server import access as allowing
 from vitprof.mcp_server import acting, reading
@@ -266,7 +267,8 @@ async def tournament(
         list[str], Field(description='DataLoader arguments to try: ["workers=0,2,4"]')
     ] = [],  # noqa: B006
     strategies: Annotated[
-        list[str], Field(description="without a command: strategies of vitprof's own jobs")
+        list[str],
+        Field(description=f"without a command, of vitprof's own jobs: {', '.join(STRATEGIES)}"),
     ] = [],  # noqa: B006
     directory: Directory = ".",
     steps: Steps = TRIAL_STEPS,
