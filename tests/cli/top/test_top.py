@@ -238,7 +238,9 @@ def test_a_script_that_is_watched_is_seen_while_it_trains(call: Call) -> None:
     until_s = time.monotonic() + LIMIT_S
     out = ""
     try:
-        while "waits for data 40%" not in out and time.monotonic() < until_s:
+        while (
+            not ("waits for data 40%" in out and "training, " in out) and time.monotonic() < until_s
+        ):
             out = succeeds(call, "top")
     finally:
         watching.send_signal(signal.SIGINT)

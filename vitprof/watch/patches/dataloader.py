@@ -354,8 +354,8 @@ def _sampling_recorded(
         if recorder.causal is not None and MAKING.now.laps is None:
             recorder.causal.sampled(now_s - since_s)
         # A dataset that reads a loader of its own: that is part of making the batch.
-        is_of_the_loop = MAKING.now.laps is None and not early_iterators.is_beginning()
-        if now_s - since_s >= LEAST_SAMPLING_S and is_of_the_loop:
+        is_long = now_s - since_s >= LEAST_SAMPLING_S and MAKING.now.laps is None
+        if is_long and not early_iterators.is_beginning():
             number = getattr(self, NUMBER, 0)
             recorder.emit((SAMPLED, now_s, get_ident(), number, since_s, NAN, NAN))
         return index
