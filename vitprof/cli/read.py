@@ -14,6 +14,7 @@ from vitprof import formats
 from vitprof.cli.common import terminal, watched_result
 from vitprof.cli.common.progress import progress, shows_progress
 from vitprof.config.bounds import RUN_BOUNDS
+from vitprof.experiments import answers
 from vitprof.export import tables
 from vitprof.traces.trace_file import OnProgress, Progress
 
@@ -55,7 +56,8 @@ def read(
                 on_progress=on_progress,
             )
         if as_json:
-            terminal.print_json(tables.run_object(run))
+            answer = answers.answer_of_run(store, run)
+            terminal.print_json(tables.run_object(run, answer=answer))
             return
         if markdown:
             terminal.show(*watched_result.markdown_lines(store, run))
