@@ -37,7 +37,7 @@ SHORTEST_SLEEP_S = 0.005
 FIRST_LOOKS_S = 0.5
 """CPU time (s) for the looks of a run, however short it is: some 50 to 100 late batches."""
 LOOKS_FRAC = 0.0005
-"""Share of a core for looks after that, so that all of it stays below 0.2%: the checks take 0.06%, answers
+"""Share of a core for looks after that, so that all of it stays below 0.2%: the checks take 0.07%, answers
 a third of the looks. A script that waits for one late batch after the other would take 0.8% with 2
 workers, and more with more of them, to be told the same again and again."""
 USUAL_SHARE = 0.9

@@ -13,7 +13,7 @@ EnergyBy = Literal["", "counter", "power"]
 """Where energy comes from: NVML's counter of total energy, or samples of the power; "" where it is not
 known."""
 WhyNoClaim = Literal["", "simulated", "other programs"]
-"""Why neither money nor energy is told; "" where that is for want of figures alone."""
+"""Why money and energy are left out; "" where that is for want of figures alone."""
 TimePartName = Literal["compute", "waiting", "launches", "between-steps", "other"]
 """What a part of the training time went into. waiting: for data, and for copies where these matter;
 other: what a run that goes on does not tell apart."""
@@ -76,7 +76,7 @@ class IdleCost:
     energy_expected: bool
     """Whether the devices are such that could tell what they use."""
     why_no_claim: WhyNoClaim
-    """Why neither money nor energy is told, where that is not for want of figures."""
+    """Why money and energy are left out, where that is not for want of figures."""
     so_far: TimeCost
     """The training time of the run."""
     epoch: TimeCost | None

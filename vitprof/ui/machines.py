@@ -193,9 +193,8 @@ def draw_costs(ended: Sequence[Spent]) -> None:
     unknown = sum(cost.unknown_hours for cost in groups)
     share = ""
     if trained > unknown:
-        share = f": {formats.percent(idle / (trained - unknown))} of the time"
-        if unknown:
-            share += " of which that is known"
+        known_time = "the time whose waits are known" if unknown else "the time"
+        share = f": {formats.percent(idle / (trained - unknown))} of {known_time}"
     st.markdown(
         f"**{formats.number(each * idle)} of {formats.number(each * trained)} {unit}** passed "
         f"idle, waiting for data{share}. A job has one device for each rank, a GPU or the CPU; "

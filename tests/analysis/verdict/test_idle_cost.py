@@ -121,7 +121,7 @@ def test_where_other_programs_ran_there_is_no_money_no_energy_and_nothing_recove
     assert_adds_up(cost.so_far)
     words = answers.cost_in_words(answered(**disturbed))
     assert "recoverable" not in words
-    assert words.endswith("Neither money nor energy is told: other programs ran.")
+    assert words.endswith("Money and energy are left out: other programs ran.")
     assert "told" not in answers.cost_in_words(answered(None, **disturbed)), "nobody asked for it"
 
 
@@ -132,7 +132,7 @@ def test_a_simulated_device_costs_nothing_that_is_told() -> None:
     assert recoverable_s(cost) == pytest.approx(74)
     words = answers.cost_in_words(answered(simulated=True, device="simulated"))
     assert words.count("USD") == 0
-    assert "No money is told: the device is simulated." in words
+    assert "Money is left out: the device is simulated." in words
 
 
 def test_without_a_verdict_or_with_replayed_batches_there_is_no_cost() -> None:

@@ -56,7 +56,7 @@ def test_the_parts_of_compute_are_named_where_they_were_measured(store: RunStore
     store.update_run(run_id, summary=dataclasses.replace(summary, **parts))
     line = (
         "Of the 12.3 ms of compute in a step: **forward 41%, backward 46%, optimizer 9.0%, rest "
-        "4.0%** (median of the 35 steps of which that is known)"
+        "4.0%** (median of the 35 steps whose parts are known)"
     )
     assert line in said(app(run=str(run_id)))
 

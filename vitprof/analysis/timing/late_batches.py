@@ -26,7 +26,7 @@ NO_MORE_THAN_USUAL = 1.5
 MORE_THAN_USUAL = 2.0
 """Times that other batches take to make. A batch whose time with a core is at most the former is late only
 for the time without one. From the latter on it would be late with a core all the time, too. Chosen apart: of
-those between, neither is told."""
+those between, neither is said."""
 OTHERS_CORES = 0.5
 """Cores that other programs take from which they are the ones that took them from a worker."""
 LITTLE = 0.25

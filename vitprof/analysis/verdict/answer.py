@@ -13,7 +13,7 @@ from vitprof.analysis import faster_while_busy, thresholds
 from vitprof.analysis.faster_while_busy import WHILE_BUSY
 from vitprof.analysis.verdict import idle_cost, rendering
 from vitprof.config.device_rate import DeviceRate
-from vitprof.formats import count, number, percent
+from vitprof.formats import capitalised, count, number, percent
 from vitprof.recording.columns import RunSummary
 from vitprof.recording.idle_cost import IdleCost
 from vitprof.recording.verdict import Advice, Signature, Verdict
@@ -372,7 +372,7 @@ def _above_the_ceiling(proof: Proof, ceiling: Ceiling) -> str:
     how = "was measured" if ceiling.measured else "follows from this run's waits"
     times = times_in_words(proof)
     return (
-        f"{times[0].upper()}{times[1:]} is more than the {most} that {how} for free data: the machine was "
+        f"{capitalised(times)} is more than the {most} that {how} for free data: the machine was "
         f"faster or slower in one of them. Compare the figures of tournament {proof.tournament_id}."
     )
 

@@ -108,7 +108,7 @@ def idle_cost_of(
 def idle_cost_so_far(
     training_s: float, shares: Shares, rate: DeviceRate | None, *, n_devices: int, simulated: bool
 ) -> IdleCost | None:
-    """Returns what the idle time of a run that goes on has cost. Energy is told once it has ended."""
+    """Returns what the idle time of a run that goes on has cost. Its energy is known once it has ended."""
     if not training_s > 0:
         return None
     claims = _Claims(n_devices=n_devices, rate=rate, simulated=simulated, disturbed=False)
@@ -235,10 +235,10 @@ ENERGY_BY_WORDS: dict[EnergyBy, str] = {
 }
 """Where energy comes from -> the same in a sentence."""
 NO_CLAIM: dict[WhyNoClaim, str] = {
-    "simulated": "No money is told: the device is simulated.",
-    "other programs": "Neither money nor energy is told: other programs ran.",
+    "simulated": "Money is left out: the device is simulated.",
+    "other programs": "Money and energy are left out: other programs ran.",
 }
-"""Why neither money nor energy is told -> a sentence."""
+"""Why money and energy are left out -> a sentence."""
 
 
 def cost_in_words(cost: IdleCost) -> str:

@@ -234,7 +234,7 @@ def _draw_parts_of_compute(run: store.StoredRun) -> None:
     words = compute_parts.parts_in_words(divided)
     st.markdown(
         f"Of the {whole} of compute in a step: **{words}** "
-        f"(median of the {divided.n:,} steps of which that is known)",
+        f"(median of the {divided.n:,} steps whose parts are known)",
         help=PARTS_HELP,
     )
 
