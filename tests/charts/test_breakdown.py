@@ -101,7 +101,7 @@ def test_a_time_line_of_many_steps_shows_the_first_of_them_whole(steps: Any) -> 
 
 def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps) -> None:
     assert device_time(find_gaps(made_steps([], []), ())).data == ()
-    figure = valid(device_time(gaps, idle_interval(gaps)))
+    figure = valid(device_time(gaps, idle_interval(gaps, gaps.index == 100)))
     assert (figure.layout.barmode, sum(trace.x[0] for trace in figure.data)) == (
         "stack",
         pytest.approx(100),
@@ -114,7 +114,7 @@ def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps) -> None:
     )
     assert wait.text[0] == "data wait<br>37%"
     assert wait.hovertext[0].startswith("idle, cause: data wait<br>37% (")
-    (boundary,) = (trace for trace in figure.data if trace.name == "epoch boundary 1.4%")
+    (boundary,) = (trace for trace in figure.data if trace.name == "epoch starts 1.4%")
     assert boundary.text[0] == ""  # too narrow for words
     assert figure.layout.xaxis.title.text.endswith("800 ms of evaluation not counted")
 
@@ -134,7 +134,7 @@ def test_launch_bubbles_have_a_lane_of_their_own_and_are_no_kernels_in_the_bar(s
     assert without.layout.yaxis.categoryarray == ("device", "copy", "loop")
 
     gaps = find_gaps(steps, PHASES).only(np.arange(200) >= 100)
-    bar = device_time(gaps, idle_interval(gaps))
+    bar = device_time(gaps, idle_interval(gaps, gaps.index == 100))
     kernels, waits = bar.data[:2]
     assert sum(trace.x[0] for trace in bar.data) == pytest.approx(100)
     assert waits.x[0] == pytest.approx(3 * kernels.x[0]), "30 ms of each 40 of compute"

@@ -27,7 +27,7 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
     time.
 
     If launch bubbles are known and there are any, compute is divided into kernels and bubbles.
-    `intervals` (`analysis.timing.gaps.idle_interval`) adds 95% intervals to the hover texts.
+    `intervals` (`TrainingTime.intervals`) adds 95% intervals to the hover texts.
     """
     shares = dict(zip(("compute", *IDLE_CAUSES), gaps.shares().values(), strict=True))
     bubbles = gaps.launch_idle_frac

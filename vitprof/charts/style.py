@@ -39,7 +39,7 @@ DEVICE_TIME: dict[str, tuple[str, str]] = {
     "data_wait": ("data wait", DATA_WAIT),
     "h2d": ("H2D", H2D),
     "host": ("host work", HOST),
-    "epoch_boundary": ("epoch boundary", EPOCH_BOUNDARY),
+    "epoch_boundary": ("epoch starts", EPOCH_BOUNDARY),
     "evaluation": ("evaluation", EVALUATION),
     "logging": ("recording", LOGGING),
     "outside": ("outside the step", OUTSIDE),

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from vitprof import errors, store
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import activity, loading, steady
-from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
+from vitprof.analysis.timing.gaps import TrainingTime, training_time
 from vitprof.analysis.timing.timeline import (
     after_largest_gap,
     one_step,
@@ -121,16 +121,16 @@ def _live(chart: live.LiveChart) -> NamedChart:
     return NamedChart(chart.title, USUAL_HEIGHT_PX, build, of_device=chart is live.GAPS)
 
 
-def _gaps(m: Material) -> Gaps:
-    gaps = find_gaps(m.steps, m.run.phases).only(steady.training(m.steps))
-    if not gaps.span_ns:
+def _training_time(m: Material) -> TrainingTime:
+    training = training_time(m.steps, m.run.phases)
+    if not training.gaps.span_ns:
         raise m.refuse("no steady step has the device's times")
-    return gaps
+    return training
 
 
 def _device_time(m: Material) -> go.Figure:
-    gaps = _gaps(m)
-    return breakdown.device_time(gaps, idle_interval(gaps))
+    training = _training_time(m)
+    return breakdown.device_time(training.gaps, training.intervals())
 
 
 def _idle(m: Material) -> go.Figure:
@@ -138,7 +138,7 @@ def _idle(m: Material) -> go.Figure:
 
 
 def _timeline(m: Material) -> go.Figure:
-    at = m.at(after_largest_gap(_gaps(m)))
+    at = m.at(after_largest_gap(_training_time(m).gaps))
     # Near the end of the run the window is moved back, so that it is still WINDOW steps long.
     latest_first = max(len(m.steps["step"]) - WINDOW, 0)
     first = min(max(at - BEFORE, 0), latest_first)

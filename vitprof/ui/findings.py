@@ -22,7 +22,7 @@ from vitprof.analysis.timing import (
     timeline,
     worker_use,
 )
-from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
+from vitprof.analysis.timing.gaps import Gaps, find_gaps, training_time
 from vitprof.analysis.verdict import headroom
 from vitprof.analysis.verdict.answer import Proof
 from vitprof.experiments import answers, headroom_runs
@@ -84,13 +84,14 @@ def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
     phases = run.phases
     every = find_gaps(steps, phases)
     cost = summary.recording_cost(steps, phases, every)
-    gaps = every.only(steady.training(steps))
+    training = training_time(steps, phases, every)
     del every  # 130 MB of a million steps
+    gaps = training.gaps
     if not gaps.span_ns:
         return None, cost
     worst = timeline.after_largest_gap(gaps)
-    n_starts = int(steady.epoch_starts(steps)[gaps.index].sum())
-    return Idle(gaps.summed(), len(gaps.index), n_starts, idle_interval(gaps), worst), cost
+    idle = Idle(gaps.summed(), len(gaps.index), training.n_starts, training.intervals(), worst)
+    return idle, cost
 
 
 def idle_of(run_id: int) -> Idle | None:
@@ -214,7 +215,7 @@ def device_time_of(run_id: int) -> DeviceTime:
     steps = store().steps(run_id)
     kept = steady.training(steps)
     samples = float(steps["samples"][kept].mean()) if kept.any() else float("nan")
-    gaps = find_gaps(steps, run.phases).only(kept)
+    gaps = training_time(steps, run.phases).gaps
     return DeviceTime(comparison.step_time(gaps, samples), activity.whole_run(steps))
 
 
@@ -226,10 +227,12 @@ def mean_step_of(run_id: int) -> comparison.StepTime | None:
     run = store().run(run_id)
     steps = store().steps(run_id)
     kept = steady.training(steps)
-    gaps = find_gaps(steps, run.phases).only(kept)
+    training = training_time(steps, run.phases)
     samples = float(steps["samples"][kept].mean()) if kept.any() else float("nan")
-    mean = comparison.step_time(gaps, samples)
-    return None if mean is None else comparison.with_intervals(mean, gaps)
+    mean = comparison.step_time(training.gaps, samples)
+    if mean is None:
+        return None
+    return comparison.with_intervals(mean, training.gaps, training.starts)
 
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)

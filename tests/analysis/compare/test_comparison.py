@@ -18,7 +18,7 @@ from vitprof.analysis.compare.comparison import (
     step_time,
     with_intervals,
 )
-from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps
+from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, training_time
 from vitprof.recording.columns import RunSummary
 
 
@@ -67,10 +67,10 @@ def test_changes_are_of_the_parts_of_a_step_with_their_intervals() -> None:
     means = []
     for wait_s in (0.005, 0.001):
         steps = made_steps(list(wait_s + noise), 0.005, samples=128, host_s=0.0)
-        gaps = find_gaps(steps, [])
-        mean = step_time(gaps, 128.0)
+        training = training_time(steps, [])
+        mean = step_time(training.gaps, 128.0)
         assert mean is not None
-        means.append(with_intervals(mean, gaps))
+        means.append(with_intervals(mean, training.gaps, training.starts))
     by = {change.cause: change.by for change in changes(*means, "step")}
     assert by["data_wait"].value == pytest.approx(-4, abs=0.05)
     assert -4.5 < by["data_wait"].low < -4 < by["data_wait"].high < -3.5

@@ -9,10 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.series import made_steps
+from vitprof.analysis.arrays import Interval
 from vitprof.analysis.timing.chain import from_seconds, union
-from vitprof.analysis.timing.gaps import BLOCK, CAUSES, IDLE_CAUSES, Gaps, find_gaps, idle_interval
+from vitprof.analysis.timing.gaps import (
+    BLOCK,
+    CAUSES,
+    IDLE_CAUSES,
+    Gaps,
+    TrainingTime,
+    divided_at_starts,
+    find_gaps,
+    training_time,
+)
+from vitprof.analysis.timing.loading import find_exposure
 from vitprof.analysis.timing.steady import got_s, steady_state
+from vitprof.analysis.timing.steady import training as training_steps
 from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
+from vitprof.config import RunConfig
 from vitprof.recording.columns import STEP_COLUMNS, Phase
 
 NAN = math.nan
@@ -465,7 +478,7 @@ def test_runs_without_compute_with_one_step_and_with_none() -> None:
     assert (none.span_ns, len(none.index), none.causes_ns.shape) == (0, 0, (0, 8))
     for empty in (one, none):
         assert all(math.isnan(v) for v in empty.shares().values())
-        assert all(math.isnan(i.value) for i in idle_interval(empty).values())
+        assert all(math.isnan(i.value) for i in without_starts(empty).values())
     assert len(timeline(made([]), (), 0, 0).step) == 0
 
 
@@ -474,7 +487,7 @@ def test_the_interval_of_the_idle_share_holds_it_and_closes_around_constant_step
     rng = np.random.default_rng(1)
     steps = made_steps(rng.exponential(0.01, n), np.full(n, 0.01), h2d=0.002)
     gaps = find_gaps(steps, ()).only(steady_state(steps))
-    found = idle_interval(gaps)
+    found = without_starts(gaps)
     assert set(found) == {"idle", *IDLE_CAUSES}
     idle, wait = found["idle"], found["data_wait"]
     assert (idle.value, wait.value) == pytest.approx(
@@ -483,11 +496,10 @@ def test_the_interval_of_the_idle_share_holds_it_and_closes_around_constant_step
     assert wait.low < wait.value < wait.high
     assert idle.low < idle.value < idle.high < idle.low + 0.1
     assert found["other"].value == pytest.approx(0, abs=1e-9)
-    constant = idle_interval(find_gaps(made_steps(np.full(n, 0.02), np.full(n, 0.01)), ()))[
-        "data_wait"
-    ]
+    alike = find_gaps(made_steps(np.full(n, 0.02), np.full(n, 0.01)), ())
+    constant = without_starts(alike)["data_wait"]
     assert constant == pytest.approx((2 / 3,) * 3)
-    few = idle_interval(find_gaps(made_steps([0.1] * 3, [0.1] * 3), ()))["idle"]
+    few = without_starts(find_gaps(made_steps([0.1] * 3, [0.1] * 3), ()))["idle"]
     assert (few.value, math.isnan(few.low)) == (pytest.approx(0.5), True)
 
 
@@ -502,3 +514,45 @@ def test_many_steps_below_a_millisecond_stay_exact() -> None:
     # Stamps are float64 seconds half a million seconds after the machine started: exact to 0.06 ns each.
     assert abs(gaps.busy_ns - busy * n) <= n
     assert np.abs(gaps.causes_ns[1:, CAUSES.index("data_wait")] - wait).max() <= 2
+
+
+def without_starts(gaps: Gaps) -> dict[str, Interval]:
+    """Intervals of gaps none of which begins an epoch."""
+    return TrainingTime(gaps, np.zeros(len(gaps.index), dtype=bool)).intervals()
+
+
+def test_a_gap_at_an_epochs_start_is_divided_as_the_verdict_divides_it() -> None:
+    """Steps wait 20 ms, the first one of an epoch 50: 30 of these are due to the start. The card said 9%, the bar
+    below it 13%."""
+    waits_s = np.full(40, 0.02)
+    waits_s[[10, 20, 30]] = 0.05
+    steps = made_steps(waits_s, np.full(40, 0.01), epochs=np.arange(40) // 10)
+    whole = find_gaps(steps, ())
+    training = training_time(steps, ())
+    assert training.n_starts == 3
+    gaps = training.gaps
+    assert gaps.seconds("epoch_boundary") == pytest.approx(3 * 0.03)
+    exposure = find_exposure(RunConfig(), steps, ())
+    of_starts = next(s for s in exposure.shares if s.name == "epoch_start")
+    said = of_starts.frac * exposure.idle.value
+    assert gaps.shares()["epoch_boundary"] == pytest.approx(said, rel=1e-6)
+    assert gaps.idle_ns == whole.only(training_steps(steps)).idle_ns, "nothing is lost"
+    assert gaps.seconds("outside") == whole.seconds("outside")
+
+
+def test_what_a_loop_does_between_epochs_is_no_wait_for_data() -> None:
+    """The loop validates for 40 ms before it asks for the first batch of an epoch."""
+    waits_s = np.full(40, 0.02)
+    steps = made_steps(waits_s, np.full(40, 0.01), epochs=np.arange(40) // 10, host_s=0.0)
+    late = np.arange(40) // 10 * 0.04
+    for name in ("t_start_s", "compute_start_s"):
+        steps[name] += late
+    steps["gap_s"] = np.full(40, NAN)
+    gaps = training_time(steps, ()).gaps
+    assert gaps.seconds("outside") == pytest.approx(3 * 0.04)
+    assert gaps.seconds("epoch_boundary") == pytest.approx(0, abs=1e-9)
+
+
+def test_without_an_epochs_start_nothing_is_divided() -> None:
+    gaps = find_gaps(made_steps(np.full(9, 0.02), np.full(9, 0.01)), ())
+    assert divided_at_starts(gaps, np.zeros(len(gaps.index), dtype=bool)) is gaps

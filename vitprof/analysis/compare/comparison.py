@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from vitprof.analysis import faster
-from vitprof.analysis.arrays import Floats, Interval, known
+from vitprof.analysis.arrays import Floats, Interval, Mask, known
 from vitprof.analysis.compare.guard import Trust
 from vitprof.analysis.intervals import ratio_interval
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
@@ -123,8 +123,9 @@ def step_time(gaps: Gaps, samples: float) -> StepTime | None:
     return StepTime(samples, {name: seconds / n for name, seconds in parts.items()})
 
 
-def with_intervals(time: StepTime, gaps: Gaps) -> StepTime:
-    """Returns the mean step with the intervals of its parts; `gaps` are those it was made of."""
+def with_intervals(time: StepTime, gaps: Gaps, starts: Mask) -> StepTime:
+    """Returns the mean step with the intervals of its parts; `gaps` are those it was made of, and
+    `starts` says which of them begin an epoch, (n,)."""
     launches_s = gaps.launches_s
     compute_s = gaps.compute_ns / 1e9
     parts = {cause: gaps.by_step(cause) for cause in IDLE_CAUSES}
@@ -132,7 +133,6 @@ def with_intervals(time: StepTime, gaps: Gaps) -> StepTime:
         compute_s = compute_s - launches_s
         parts["launch_idle"] = launches_s
     parts["compute"] = compute_s
-    starts = gaps.by_step("epoch_boundary") > 0
     one = np.ones(len(gaps.index))
     found = {name: ratio_interval(each, one, starts) for name, each in parts.items()}
     return replace(time, intervals=found)

@@ -6,7 +6,7 @@ up to the gap, and busy + idle to the span, exactly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from vitprof.analysis.timing.chain import (
     find_chain,
     union,
 )
-from vitprof.analysis.timing.steady import steady_state, training
+from vitprof.analysis.timing.steady import epoch_starts, steady_state, training
 from vitprof.recording.columns import Phase
 
 CAUSES = ("data_wait", "h2d", "host", "epoch_boundary", "logging", "outside", "other", "evaluation")
@@ -254,16 +254,78 @@ class RunGaps(NamedTuple):
         return cls(every, every.only(training(steps)), every.only(steady_state(steps)))
 
 
-def idle_interval(gaps: Gaps) -> dict[str, Interval]:
+@dataclass(frozen=True)
+class TrainingTime:
+    """The wall clock of training in parts, as charts and tables show it."""
+
+    gaps: Gaps
+    """Those of the steady steps and of epoch starts, divided as `divided_at_starts` says."""
+    starts: Mask
+    """(n,) which of them begin an epoch."""
+
+    @property
+    def n_starts(self) -> int:
+        return int(self.starts.sum())
+
+    def intervals(self) -> dict[str, Interval]:
+        """Returns `idle_interval` of them."""
+        return idle_interval(self.gaps, self.starts)
+
+
+def training_time(
+    steps: Series, phases: Sequence[Phase], every: Gaps | None = None
+) -> TrainingTime:
+    """Returns the wall clock of training of these steps. `every`: all their gaps, if already known."""
+    if every is None:
+        every = find_gaps(steps, phases)
+    gaps = every.only(training(steps))
+    starts = epoch_starts(steps)[gaps.index]
+    return TrainingTime(divided_at_starts(gaps, starts), starts)
+
+
+def excess_of_starts_s(idle_s: Floats, starts: Mask) -> float:
+    """Returns by how many seconds epoch starts waited longer, all together, than as many other steps.
+
+    `idle_s`: (n,) what each step waited for data and copies.
+    """
+    n_starts = int(starts.sum())
+    if not n_starts or n_starts == len(starts):
+        return 0.0
+    usual_s = float(idle_s[~starts].mean())
+    return max(0.0, float(idle_s[starts].sum()) - n_starts * usual_s)
+
+
+def divided_at_starts(gaps: Gaps, starts: Mask) -> Gaps:
+    """Returns the gaps with those that begin an epoch divided as a verdict divides them.
+
+    A wait as long as in other steps is data_wait, what is beyond it is epoch_boundary, and what the
+    loop did between the epochs is outside. So a chart shows the figures of the answer beside it.
+    `starts`: (n,) which of the gaps begin an epoch.
+    """
+    boundary_ns = np.where(starts, gaps.causes_ns[:, CAUSES.index("epoch_boundary")], 0)
+    waited_ns = np.minimum(gaps.exposed_wait_ns, boundary_ns)
+    whole_ns = int(waited_ns.sum())
+    if not whole_ns:
+        return gaps
+    copied_ns = gaps.causes_ns[:, CAUSES.index("h2d")]
+    excess_s = excess_of_starts_s((gaps.exposed_wait_ns + copied_ns) / 1e9, starts)
+    beyond_frac = min(1.0, excess_s * 1e9 / whole_ns)
+    beyond_ns = np.rint(waited_ns * beyond_frac).astype(np.int64)
+    causes_ns = gaps.causes_ns.copy()
+    causes_ns[:, CAUSES.index("outside")] += boundary_ns - waited_ns
+    causes_ns[:, CAUSES.index("data_wait")] += waited_ns - beyond_ns
+    causes_ns[:, CAUSES.index("epoch_boundary")] -= boundary_ns - beyond_ns
+    return replace(gaps, causes_ns=causes_ns)
+
+
+def idle_interval(gaps: Gaps, starts: Mask) -> dict[str, Interval]:
     """Returns "idle" and each of `IDLE_CAUSES` as a share of the span, with its 95% interval;
-    "launch_idle" too, if that is known.
+    "launch_idle" too, if that is known. `starts`: (n,) which of the gaps begin an epoch.
     """
     causes = gaps.causes_ns[:, :-1].T
     idle = causes.sum(axis=0)
     parts = {"idle": idle / 1e9} | dict(zip(IDLE_CAUSES, causes / 1e9, strict=True))
     if len(gaps.launches_s):
         parts["launch_idle"] = gaps.launches_s
-    intervals = share_intervals(
-        list(parts.values()), (idle + gaps.compute_ns) / 1e9, gaps.by_step("epoch_boundary") > 0
-    )
+    intervals = share_intervals(list(parts.values()), (idle + gaps.compute_ns) / 1e9, starts)
     return dict(zip(parts, intervals, strict=True))

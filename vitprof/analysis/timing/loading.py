@@ -11,7 +11,7 @@ from vitprof import formats
 from vitprof.analysis import arrays, intervals, thresholds
 from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column, known, mean
 from vitprof.analysis.timing import core_waits
-from vitprof.analysis.timing.gaps import Gaps, RunGaps
+from vitprof.analysis.timing.gaps import Gaps, RunGaps, excess_of_starts_s
 from vitprof.analysis.timing.steady import (
     epoch_starts,
     first_of_epoch,
@@ -325,7 +325,7 @@ def find_exposure(
     if n:
         wait_s = mean(idle[starts])
         weights = whole_epochs(steps)[every.index]
-        excess_s = max(0.0, wait_s - usual_s)
+        excess_s = excess_of_starts_s(idle, starts) / n
         epoch_frac = float((idle * weights).sum() / (whole * weights).sum())
         frac = n * excess_s / float(whole.sum())
         of_start = verdict.EpochStarts(n, wait_s, excess_s, frac, epoch_frac)

@@ -21,8 +21,8 @@ from vitprof.analysis.arrays import Series, known, mean
 from vitprof.analysis.compare import comparison, guard
 from vitprof.analysis.compare.differences import RunFacts
 from vitprof.analysis.timing import loading, timeline
-from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
-from vitprof.analysis.timing.steady import epoch_starts, steady_state, training
+from vitprof.analysis.timing.gaps import IDLE_CAUSES, training_time
+from vitprof.analysis.timing.steady import epoch_starts, steady_state
 from vitprof.analysis.verdict import headroom as free_data
 from vitprof.analysis.verdict.answer import Proof, answer_of
 from vitprof.analysis.verdict.rendering import in_a_word
@@ -177,10 +177,11 @@ def _contents(
 
 def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
     """Returns compute and idle time by cause: as a bar, over the run, and in a table."""
-    gaps = find_gaps(steps, run.phases).only(training(steps))
+    training = training_time(steps, run.phases)
+    gaps = training.gaps
     if not gaps.span_ns:
         return []
-    intervals = idle_interval(gaps)
+    intervals = training.intervals()
     shares = gaps.shares()
     rows = [("compute", formats.percent(shares["busy"]), "", formats.seconds(gaps.busy_ns / 1e9))]
     bubbles = intervals.get("launch_idle")
@@ -194,8 +195,7 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
             name = f"idle, cause: {style.DEVICE_TIME[cause][0]}"
             took = formats.seconds(gaps.seconds(cause))
             rows.append((name, formats.percent(shares[cause]), spread, took))
-    n_starts = int(epoch_starts(steps)[gaps.index].sum())
-    n_steps = formats.steps(len(gaps.index) - n_starts, n_starts)
+    n_steps = formats.steps(len(gaps.index) - training.n_starts, training.n_starts)
     table = Table(
         "Why does the device wait?",
         ("what", "share", "95% interval", "time"),

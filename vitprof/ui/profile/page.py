@@ -111,8 +111,8 @@ TRY_HELP = (
 )
 DEVICE_TIME_HELP = (
     "Steady steps and epoch starts, timed on the device. Each idle moment counts for the one thing that the step "
-    "was waiting for. Epoch boundary: the data wait that an epoch begins with. Host work: Python, "
-    "kernel launches, optimizer. Launch bubbles: the part of compute in which the device waited for the "
+    "was waiting for. Epoch starts: by how much the first batch of an epoch is waited for longer than others. Host "
+    "work: Python, kernel launches, optimizer. Launch bubbles: the part of compute in which the device waited for the "
     "next launch, known where about ten steps were launched in advance. Point at a part for its "
     "95% interval."
 )
