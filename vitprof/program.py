@@ -14,6 +14,7 @@ CALLED_AS = "VITPROF_CALLED_AS"
 STILL_RUNNING = "still running: "
 """Begins what a command that takes long says of its progress in a log, after vitprof's name."""
 OF_EXTRAS = {
+    "libcst": "core",
     "cv2": "images",
     "simplejpeg": "images",
     "spdl": "spdl",
@@ -22,7 +23,6 @@ OF_EXTRAS = {
     "submitit": "slurm",
     "psycopg": "postgres",
     "prometheus_client": "metrics",
-    "libcst": "patch",
     "mcp": "mcp",
     "mcp_types": "mcp",
 }

@@ -218,7 +218,7 @@ def test_libcst_is_asked_for_where_it_is_missing(
     status, out, err = call("patch", "1")
     assert (status, out) == (1, "")
     assert lines(err) == [
-        "vitprof: the package libcst is not installed: python -m pip install '.[patch]'"
+        "vitprof: the package libcst is not installed: python -m pip install -r requirements.txt"
     ]
 
 

@@ -46,7 +46,7 @@ def patch(
     """Print what a tournament on your own script recommends as a diff of that script, for `git apply -p0`.
 
     Comments and layout stay. Nothing is written without --apply. Where a patch would not be sure, it says what to
-    do by hand. Needs LibCST: the extra `patch`.
+    do by hand.
 
     The exit status is 1 if there is no patch: nothing is decided yet, or it has to be done by hand. It is 0 if the
     script is best as it is.
