@@ -488,7 +488,8 @@ def test_the_interval_of_the_idle_share_holds_it_and_closes_around_constant_step
     steps = made_steps(rng.exponential(0.01, n), np.full(n, 0.01), h2d=0.002)
     gaps = find_gaps(steps, ()).only(steady_state(steps))
     found = without_starts(gaps)
-    assert set(found) == {"idle", *IDLE_CAUSES}
+    assert set(found) == {"idle", "waits", *IDLE_CAUSES}
+    assert found["waits"].value == pytest.approx(found["data_wait"].value + found["h2d"].value)
     idle, wait = found["idle"], found["data_wait"]
     assert (idle.value, wait.value) == pytest.approx(
         (1 - gaps.shares()["busy"], gaps.shares()["data_wait"])

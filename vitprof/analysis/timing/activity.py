@@ -10,14 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Series, median
-from vitprof.analysis.timing.gaps import CAUSES, IDLE_CAUSES, find_gaps
+from vitprof.analysis.timing.gaps import CAUSES, IDLE_CAUSES, WAITS, find_gaps
 from vitprof.analysis.timing.steady import training
 from vitprof.analysis.timing.timeline import KINDS, group_size, slices, timeline
 from vitprof.recording.columns import Phase
 
 ACTIVITIES: tuple[str, ...] = ("compute", "data", "other")
-OF_DATA = ("data_wait", "h2d", "epoch_boundary")
-"""Causes of a gap that are waits for data."""
 LENGTHS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0)
 """How long a stretch may be: lengths that an axis has round ticks for."""
 USUAL_S = 0.2
@@ -60,7 +58,7 @@ def whole_run(steps: Series, *, columns: int = 160) -> Strip:
     s = slices(known, 0.0, 0, n, group_size(n, columns))
     length_s = np.maximum(s.end_s - s.start_s, 1e-9)
     computes = np.clip(s.busy_s / length_s, 0, 1)
-    waits_s = s.causes_s[[IDLE_CAUSES.index(cause) for cause in OF_DATA]].sum(axis=0)
+    waits_s = s.causes_s[[IDLE_CAUSES.index(cause) for cause in WAITS]].sum(axis=0)
     waits = np.clip(waits_s / length_s, 0, 1 - computes)
     shares = np.stack([computes, waits, 1 - computes - waits])
     begin_s = s.start_s[:1].sum()
@@ -101,7 +99,7 @@ def typical_stretch(steps: Series, phases: Sequence[Phase], length_s: float) -> 
     if not len(gaps.index):
         return None
     ends_s = (gaps.end_ns + gaps.compute_ns - gaps.prepare_ns) / 1e9
-    data_s = gaps.causes_ns[:, [CAUSES.index(cause) for cause in OF_DATA]].sum(axis=1) / 1e9
+    data_s = gaps.causes_ns[:, [CAUSES.index(cause) for cause in WAITS]].sum(axis=1) / 1e9
     span_of_s = gaps.idle_s + gaps.compute_ns / 1e9
     # What belongs to no step: evaluations, and a pause of the recorder.
     apart_s = np.diff(ends_s, prepend=ends_s[0] - span_of_s[0]) - span_of_s
@@ -137,7 +135,7 @@ def typical_stretch(steps: Series, phases: Sequence[Phase], length_s: float) -> 
 
 
 def _activity(kind: str) -> int:
-    if kind in OF_DATA:
+    if kind in WAITS:
         return ACTIVITIES.index("data")
     return ACTIVITIES.index("compute" if kind == "compute" else "other")
 

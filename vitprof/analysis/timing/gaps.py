@@ -37,6 +37,8 @@ and outside the step that it marks (vitprof.step). other: none of these: launche
 programs), or not known. evaluation: the device worked on the test set: not idle time, and kept apart from it.
 """
 IDLE_CAUSES = CAUSES[:-1]
+WAITS = ("data_wait", "h2d", "epoch_boundary")
+"""Those that a verdict counts as waiting for data."""
 BLOCK = 2**15
 """Steps that are worked out together: their columns stay in the processor's cache."""
 
@@ -319,12 +321,15 @@ def divided_at_starts(gaps: Gaps, starts: Mask) -> Gaps:
 
 
 def idle_interval(gaps: Gaps, starts: Mask) -> dict[str, Interval]:
-    """Returns "idle" and each of `IDLE_CAUSES` as a share of the span, with its 95% interval;
-    "launch_idle" too, if that is known. `starts`: (n,) which of the gaps begin an epoch.
+    """Returns "idle", each of `IDLE_CAUSES`, and "waits" for data and copies together, as shares of
+    the span, each with its 95% interval; "launch_idle" too, if that is known. `starts`: (n,) which
+    of the gaps begin an epoch.
     """
     causes = gaps.causes_ns[:, :-1].T
     idle = causes.sum(axis=0)
-    parts = {"idle": idle / 1e9} | dict(zip(IDLE_CAUSES, causes / 1e9, strict=True))
+    waits = causes[[IDLE_CAUSES.index(cause) for cause in WAITS]].sum(axis=0)
+    parts = {"idle": idle / 1e9, "waits": waits / 1e9}
+    parts |= dict(zip(IDLE_CAUSES, causes / 1e9, strict=True))
     if len(gaps.launches_s):
         parts["launch_idle"] = gaps.launches_s
     intervals = share_intervals(list(parts.values()), (idle + gaps.compute_ns) / 1e9, starts)

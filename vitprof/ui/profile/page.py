@@ -10,6 +10,7 @@ from functools import partial
 import streamlit as st
 
 from vitprof import formats, store
+from vitprof.analysis import thresholds
 from vitprof.analysis.timing import compute_parts
 from vitprof.analysis.verdict import headroom, rendering
 from vitprof.analysis.verdict.advice import apply
@@ -249,10 +250,17 @@ def _idle_sentence(times: findings.Idle) -> str:
 
     gaps = times.gaps
     bubbles = times.intervals.get("launch_idle")
-    text = f"The device was idle {share('idle')} of {formats.seconds(gaps.span_s)}, over {times.n:,} steps"
+    copies_frac = times.intervals["h2d"].value / max(times.intervals["waits"].value, 1e-12)
+    waited_for = "data"
+    if copies_frac >= thresholds.COPIES_TOLD_FRAC:
+        waited_for = "data and copies"
+    steps = f"{times.n:,} steps"
     if times.n_epoch_starts:
-        text += f": {formats.steps(times.n - times.n_epoch_starts, times.n_epoch_starts)}"
-    text += "."
+        steps = formats.steps(times.n - times.n_epoch_starts, times.n_epoch_starts)
+    text = f"The device waited for {waited_for} {share('waits')} of {formats.seconds(gaps.span_s)}: {steps}."
+    otherwise_frac = times.intervals["idle"].value - times.intervals["waits"].value
+    if otherwise_frac >= WORTH_SAYING_FRAC:
+        text += f" It was idle for other reasons another {formats.percent(otherwise_frac)}."
     if bubbles and bubbles.value > 0:
         text += f" It waited another {share('launch_idle')} for kernel launches inside its steps."
     if gaps.hidden_wait_ns:
