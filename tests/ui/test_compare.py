@@ -176,10 +176,7 @@ def test_the_bars_are_the_causes_of_the_difference(
     at = compare(a, b)
     (bars,) = charts(at)["compare-difference"]["figure"]["data"]
     assert "Where does the difference come from?" in [h.value for h in at.header]
-    assert dict(zip(bars["y"], bars["text"], strict=True)) == {
-        "data wait": "−4.00 ms",
-        "compute": "0 ms",
-    }
+    assert list(bars["y"]) == ["data wait<br>−4.00 ms", "compute<br>0 ms"]
     assert f"A step takes 6.00 ms in run {b} and 10.0 ms in run {a}: 4.00 ms less." in said(at)
     half = add_run(store)
     mean = findings.mean_step_of(a)

@@ -107,32 +107,26 @@ def changes(bars: Sequence[tuple[str, str, Interval]], *, x_title: str, unit: st
     values = [change.value for _, _, change in bars]
     texts = [change_in_words(change, unit) for _, _, change in bars]
     hovers = [f"{words}: {text}" for (words, _, _), text in zip(bars, texts, strict=True)]
-    room = BESIDE_FRAC * (max(0.0, *values) - min(0.0, *values) or 1.0)
-    colours = [colour for _, colour, _ in bars]
     trace = go.Bar(
-        y=[words for words, _, _ in bars],
+        # a figure beside its bar would be cut where the bar ends at the edge of a narrow chart
+        y=[f"{words}<br>{text}" for (words, _, _), text in zip(bars, texts, strict=True)],
         x=values,
         orientation="h",
-        marker={"color": colours, "line": {"width": 0}},
-        text=texts,
-        # inside a bar that has room for it; one of no length has none
-        textposition=["auto" if value else "outside" for value in values],
-        textangle=0,
-        insidetextfont={"color": [style.ink_on(colour) for colour in colours]},
-        cliponaxis=False,
+        marker={"color": [colour for _, colour, _ in bars], "line": {"width": 0}},
         **style.hover_texts(hovers),
     )
-    # both ends have room for the figure of a short bar
-    ends = [min(0.0, *values) - room, max(0.0, *values) + room]
+    ends = [min(0.0, *values), max(0.0, *values)]
+    room = BEYOND_FRAC * (ends[1] - ends[0] or 1.0)
     return go.Figure(trace).update_layout(
         margin=style.MARGIN | {"l": 16, "t": 6},
         showlegend=False,
-        xaxis=style.axis(x_title, range=ends) | {"zeroline": True, "zerolinecolor": style.NEUTRAL},
+        xaxis=style.axis(x_title, range=[ends[0] - room, ends[1] + room])
+        | {"zeroline": True, "zerolinecolor": style.NEUTRAL},
         yaxis=style.categories(autorange="reversed", automargin=True),
     )
 
 
-BESIDE_FRAC = 0.1
+BEYOND_FRAC = 0.03
 """Room beyond the longest bars, as a share of the axis."""
 
 
