@@ -118,7 +118,7 @@ def test_links_that_lead_out_of_a_copied_folder_are_named_and_asked_for(
     assert (status, out) == (2, "")
     first, second = err.splitlines()
     assert first.endswith(
-        "it works in a copy of that folder, removed when the trial ends; what it writes elsewhere stays, "
+        "it works in a copy of that folder, which is discarded when the trial ends; files written elsewhere stay, "
         f"such as through checkpoints -> {tmp_path}/outside, at {tmp_path}/named."
     )
     again = "python -m vitprof tournament resume 1 --yes"

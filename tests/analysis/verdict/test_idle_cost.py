@@ -70,7 +70,7 @@ def test_without_evidence_at_most_the_wait_is_recoverable() -> None:
         "(recoverable: up to 74.0 s), 1.00 s launching kernels. "
         "That is up to 0.0740 USD at 3.60 USD an hour of a device, "
         "up to 22.2 kJ by NVML's energy counter. "
-        "In an epoch of 3 min 20 s: up to 2 min 28 s, 0.148 USD, 44.4 kJ."
+        "Per epoch: up to 2 min 28 s of 3 min 20 s, 0.148 USD, 44.4 kJ."
     )
 
 
@@ -92,7 +92,7 @@ def test_what_a_proof_gained_is_recoverable_and_nothing_beyond() -> None:
     # time and money are proven; of the energy only the most is known
     assert "That is 0.0600 USD at" in words
     assert "up to 18.0 kJ" in words
-    assert "In an epoch of 3 min 20 s: 2 min 0 s, 0.120 USD, up to 36.0 kJ." in words
+    assert "Per epoch: 2 min 0 s of 3 min 20 s, 0.120 USD, up to 36.0 kJ." in words
 
 
 def test_a_proof_while_other_programs_ran_proves_nothing_of_the_cost() -> None:

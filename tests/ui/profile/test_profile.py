@@ -197,7 +197,7 @@ def test_a_stored_verdict_is_shown_as_it_is(store: RunStore) -> None:
     run_id = add_run(store)
     at = app(run=str(run_id))
     assert "**Input-bound.**" in said(at)
-    assert "These steps do not show what recording took" in said(at)
+    assert "What recording took is not known for these steps" in said(at)
     other = {
         "kind": "not input-bound",
         "sentence": "Not input-bound: as it was stored.",

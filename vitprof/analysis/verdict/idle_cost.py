@@ -311,19 +311,19 @@ def _price_in_words(cost: IdleCost) -> str:
 
 
 def _epoch_in_words(cost: IdleCost) -> str:
-    """Returns the same of an epoch: "In an epoch of 12.2 s: up to 8.50 s, 0.00590 USD, 1.70 kJ."."""
+    """Returns the same of an epoch: "Per epoch: up to 8.50 s of 12.2 s, 0.00590 USD, 1.70 kJ."."""
     if cost.epoch is None or cost.epoch.recoverable is None or not _is_worth_saying(cost):
         return ""
     recoverable = cost.epoch.recoverable
-    told = [formats.seconds(recoverable.seconds)]
+    whole = formats.seconds(cost.epoch.whole.seconds)
+    if not cost.epoch_measured:
+        whole = f"about {whole}"
+    told = [f"{formats.seconds(recoverable.seconds)} of {whole}"]
     if math.isfinite(recoverable.money):
         told.append(formats.money(recoverable.money, cost.currency))
     if math.isfinite(recoverable.joules):
         # energy is known as the most that it can be, also where the time is proven
         at_most = "" if cost.recoverable_by == "at most" else "up to "
         told.append(f"{at_most}{formats.energy(recoverable.joules)}")
-    whole = formats.seconds(cost.epoch.whole.seconds)
-    if not cost.epoch_measured:
-        whole = f"about {whole}"
     up_to = "up to " if cost.recoverable_by == "at most" else ""
-    return f"In an epoch of {whole}: {up_to}{', '.join(told)}."
+    return f"Per epoch: {up_to}{', '.join(told)}."

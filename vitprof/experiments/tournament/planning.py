@@ -412,12 +412,12 @@ def agree(store: RunStore, tournament_id: int) -> None:
 def begin_words(script: own_script.OwnScript, steps: int | None) -> str:
     """Returns what each trial runs, that it trains, and what becomes of what it writes, in a line."""
     runs = f"each trial runs {shlex.join(script.command)} in {script.directory} and trains for {steps} steps"
-    removed = "removed when the trial ends; what it writes elsewhere stays"
-    places = " and in ".join(["there", *script.layered])
+    places = " or in ".join(["there", *script.layered])
+    discarded = "discarded when the trial ends; files written elsewhere stay"
     if script.isolation == trial_folder.LAYER:
-        writes = f"what it writes {places} is in a layer (overlayfs) that is {removed}"
+        writes = f"files written {places} are {discarded}"
     elif script.isolation == trial_folder.COPY:
-        writes = f"it works in a copy of that folder, {removed}"
+        writes = f"it works in a copy of that folder, which is {discarded}"
     else:
         writes = "it writes what it always writes, such as checkpoints"
     ways = [f"through {words}" for words in script.links_out]

@@ -301,12 +301,12 @@ def draw_recording_cost(ended: EndedRun) -> None:
     run = ended.run
     _, cost = findings.device_account(run.id)
     if not math.isfinite(cost.frac):
-        watched = ""
+        took = "What recording took is not known for these steps"
         if run.facts.get("trace"):
-            watched = ", and what torch.profiler took is in them"
+            took = "These steps include what torch.profiler itself took"
         elif own_script.is_own_script(run.config):
-            watched = "; watching takes 0.05 to 0.2 ms each"
-        st.caption(f"These steps do not show what recording took{watched}: docs/overhead.md")
+            took = "Watching takes 0.05 to 0.2 ms a step"
+        st.caption(f"{took}: docs/overhead.md")
         return
     idle = ""
     if math.isfinite(cost.exposed_frac) and not run.config.loader_only:
