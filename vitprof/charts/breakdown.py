@@ -208,10 +208,13 @@ def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
     highs = [bar.cost.high * scale for bar in bars]
     bases = [bar.start_s * scale for bar in bars]
     # Above the error bars, which would cross a bar's own text.
-    tops = [
-        base + np.fmax(height, high)
-        for base, height, high in zip(bases, heights, highs, strict=True)
-    ]
+    tops = np.array(
+        [
+            base + np.fmax(height, high)
+            for base, height, high in zip(bases, heights, highs, strict=True)
+        ]
+    )
+    tops += ABOVE_FRAC * np.nanmax(tops)
     error = style.whiskers(heights, lows, highs, color=style.NEUTRAL)
     bar = go.Bar(
         x=labels,
@@ -225,6 +228,10 @@ def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
         x=labels, y=tops, text=texts, mode="text", textposition="top center", hoverinfo="skip"
     )
     return empty.add_traces([bar, words])
+
+
+ABOVE_FRAC = 0.015
+"""Room between an error bar and the figure above it, as a share of the chart's height."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import streamlit as st
 
 from vitprof.formats import NOT_AVAILABLE, percent, sentence
 from vitprof.recording.columns import RunSummary, columns
+from vitprof.ui.texts import escaped
 
 DIGITS = 3
 """Significant digits, as everywhere (`vitprof.formats`)."""
@@ -108,6 +109,19 @@ def draw(
 def show(data: Any, *, key: str, height: int | Literal["content"] = "content", **more: Any) -> Any:
     """Draws a table; returns what `st.dataframe`, which gets `more`, does."""
     return st.dataframe(data, hide_index=True, width="stretch", height=height, key=key, **more)
+
+
+def draw_words(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Draws a small table of words.
+
+    `st.dataframe` sorts and scrolls, for which a browser loads 1.2 MB more.
+    """
+    lines = [header, ["---"] * len(header), *rows]
+    drawn = []
+    for at, cells in enumerate(lines):
+        shown = cells if at == 1 else [escaped(cell).replace("|", "\\|") for cell in cells]
+        drawn.append(f"| {' | '.join(shown)} |")
+    st.markdown("\n".join(drawn))
 
 
 def column_config(columns: Sequence[TableColumn], shown: pd.DataFrame) -> dict[str, Any]:

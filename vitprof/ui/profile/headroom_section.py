@@ -4,7 +4,6 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
 import streamlit as st
 
 from vitprof import errors, formats
@@ -66,8 +65,7 @@ def _draw_section(run: StoredRun, live: list[StoredRun]) -> None:
         st.markdown(escaped(text))
         live_chart.plot(breakdown.waterfall(measured, batch), height=320, key="waterfall", alt=text)
         with st.expander("The figures of this chart"):
-            rows = pd.DataFrame(anchors_in_words(measured, batch), columns=ANCHORS_HEADER)
-            tables.show(rows, key="anchors")
+            tables.draw_words(ANCHORS_HEADER, anchors_in_words(measured, batch))
         for note in measured.notes:
             st.caption(f":material/info: {escaped(formats.sentence(note))}")
     if live:
