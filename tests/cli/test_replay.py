@@ -67,8 +67,8 @@ def test_it_says_what_watching_said(
         assert of_log["name"] == of_run.name
         # a part lies between two times, and the file has whole microseconds
         assert of_log["median_s"] == pytest.approx(of_run.median_s, abs=1.1e-6)
-    assert " of compute a step: forward " in watched
-    assert " of compute a step: forward " in call("replay", str(log))[1]
+    assert "Compute of a step (median " in watched
+    assert "Compute of a step (median " in call("replay", str(log))[1]
     # a log is for a bug report: nothing in it says where the script lies
     assert str(tmp_path) not in log.read_text()
 
@@ -109,7 +109,7 @@ def test_a_step_is_divided_into_forward_backward_optimizer_and_the_rest(
             writer.event(event)
     lines = call("replay", str(tmp_path / "log"))[1].splitlines()
     shares = "forward 33%, backward 42%, optimizer 17%, rest 8.0%"
-    assert lines[2] == f"12.0 ms of compute a step: {shares}"
+    assert lines[2] == f"Compute of a step (median 12.0 ms): {shares}"
     replayed = told("replay", call("replay", str(tmp_path / "log"), "--json")[1])
     # neither the 5 steps of the warm-up, nor the one that begins the epoch
     assert replayed["divided_compute"]["n"] == 25

@@ -399,7 +399,7 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
     based = f"{n - 5:,} steady steps of {n:,}, 3,200 samples/s (95%: 3,200 to 3,200)"
     assert f"  based on {based}, data wait of the loop 40%" in text
     parts = "forward 33%, backward 50%, optimizer 10%, rest 6.7%"
-    assert f"  6.00 ms of compute a step: {parts}" in text
+    assert f"  Compute of a step (median 6.00 ms): {parts}" in text
     assert "  transforms: Crop 100%" in text
     assert (end.margins, end.bottom) == (None, "")
 

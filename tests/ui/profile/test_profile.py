@@ -50,13 +50,13 @@ def buttons(at: AppTest) -> set[str]:
 
 def test_the_parts_of_compute_are_named_where_they_were_measured(store: RunStore) -> None:
     run_id = add_run(store)
-    assert "of compute in a step" not in said(app(run=str(run_id)))
+    assert "ompute of a step" not in said(app(run=str(run_id)))
     summary = store.run(run_id).summary or RunSummary()
     parts = divided_figures(DividedCompute(35, 0.0123, PARTS)) | {"n_divided_steps": 35}
     store.update_run(run_id, summary=dataclasses.replace(summary, **parts))
     line = (
-        "Of the 12.3 ms of compute in a step: **forward 41%, backward 46%, optimizer 9.0%, rest "
-        "4.0%** (median of the 35 steps whose parts are known)"
+        "Compute of a step (median 12.3 ms): forward 41%, backward 46%, optimizer 9.0%, rest 4.0%, "
+        "in 35 steps whose parts are known."
     )
     assert line in said(app(run=str(run_id)))
 

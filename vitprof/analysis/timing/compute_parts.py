@@ -103,8 +103,9 @@ def divided_compute_of(summary: RunSummary) -> DividedCompute | None:
 
 def divided_in_words(divided: DividedCompute) -> str:
     """Returns the compute of a step and the share of each part in a few words:
-    "12 ms of compute a step: forward 41%, backward 46%, optimizer 9%, rest 4%"."""
-    return f"{formats.seconds(divided.median_s)} of compute a step: {parts_in_words(divided)}"
+    "Compute of a step (median 12 ms): forward 41%, backward 46%, optimizer 9%, rest 4%"."""
+    median = formats.seconds(divided.median_s)
+    return f"Compute of a step (median {median}): {parts_in_words(divided)}"
 
 
 def parts_in_words(divided: DividedCompute) -> str:

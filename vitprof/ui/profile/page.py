@@ -231,13 +231,12 @@ def _draw_parts_of_compute(run: store.StoredRun) -> None:
         divided = compute_parts.divided_compute_of(run.summary)
     if divided is None:
         return
-    whole = formats.seconds(divided.median_s)
-    words = compute_parts.parts_in_words(divided)
-    st.markdown(
-        f"Of the {whole} of compute in a step: **{words}** "
-        f"(median of the {divided.n:,} steps whose parts are known)",
-        help=PARTS_HELP,
-    )
+    words = compute_parts.divided_in_words(divided)
+    st.markdown(f"{words}, in {divided.n:,} steps whose parts are known.", help=PARTS_HELP)
+
+
+WORTH_SAYING_FRAC = 0.005
+"""Share of the time from which idle time for other reasons than data is told."""
 
 
 def _idle_sentence(times: findings.Idle) -> str:
