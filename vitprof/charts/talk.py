@@ -77,12 +77,14 @@ def talk_figure(
     length_s: float,
     note: str = "",
     meanings: Mapping[str, str] | None = None,
+    strips: str = "whole run",
     size: Size = WIDE,
 ) -> go.Figure:
     """Returns the picture of these runs, with a lane and a strip for each.
 
     `length_s` is that of the stretches; `note` is a line at the bottom: what ran where. `meanings`
-    says what a colour means where that is not its usual words (`style.ACTIVITY`).
+    says what a colour means where that is not its usual words (`style.ACTIVITY`), and `strips` what
+    the strips show.
     """
     small = size.small
     height = size.height if len(lanes) > 1 else round(ONE_HEIGHT * size.height)
@@ -124,8 +126,9 @@ def talk_figure(
     notes.append(_above(["   ".join(keys)], small, 0.6 * small, edge - left))
     if note_lines:
         notes.append(_below(note_lines, small, edge - left))
+    stretch_words = formats.seconds(length_s).replace(".00", "")
     for lane, row in zip(lanes, rows, strict=True):
-        notes += _labels(lane, row, size, length_s, stacked=stacked)
+        notes += _labels(lane, row, size, (stretch_words, strips), stacked=stacked)
     return go.Figure(traces).update_layout(
         width=size.width,
         height=height,
@@ -260,10 +263,10 @@ def _axis(
 
 
 def _labels(
-    lane: Lane, row: _Row, size: Size, length_s: float, *, stacked: bool
+    lane: Lane, row: _Row, size: Size, before_them: tuple[str, str], *, stacked: bool
 ) -> list[dict[str, Any]]:
     """Returns the words of a run: its name and figure above it, and what the lane and the strip
-    are before them.
+    are, `before_them`.
     """
 
     def words(text: str, y: float, px: float, **more: Any) -> dict[str, Any]:
@@ -279,8 +282,7 @@ def _labels(
     found = [words(name, row.label, size.text, x=0, xanchor="left", align="left", **above)]
     if says and not stacked:
         found.append(words(says, row.label, size.text, x=1, xanchor="right", **above))
-    stretch = formats.seconds(length_s).replace(".00", "")
-    for text, (top, bottom) in ((stretch, row.lane), ("whole run", row.strip)):
+    for text, (top, bottom) in zip(before_them, (row.lane, row.strip), strict=True):
         found.append(words(text, (top + bottom) / 2, size.small, **before))
     return found
 

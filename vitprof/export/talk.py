@@ -55,6 +55,8 @@ class Talk:
     """The name of its file, without a suffix."""
     meanings: Mapping[str, str]
     """What a colour means where that is not its usual words."""
+    strips: str = "whole run"
+    """What the strips show."""
 
     @property
     def alt(self) -> str:
@@ -70,6 +72,7 @@ class Talk:
             length_s=self.length_s,
             note=self.note,
             meanings=self.meanings,
+            strips=self.strips,
             size=size,
         )
 
@@ -88,13 +91,16 @@ def talk(parts: Sequence[Part], gain: RunComparison | None = None) -> Talk | Non
     names = ["now"]
     if len(parts) > 1:
         names.append(change_in_words(parts[0].run, parts[1].run))
+    n_samples = min(samples_of(part.steps) for part in parts)
+    is_whole = all(samples_of(part.steps) == n_samples for part in parts)
     lanes = []
     for name, part in zip(names, parts, strict=True):
         stretch = activity.typical_stretch(part.steps, part.run.phases, length_s)
+        strip = activity.whole_run(first_samples(part.steps, n_samples))
         says = ""
         if part.verdict.is_conclusive:
             says = f"waits for data {formats.percent(part.verdict.idle_frac)}"
-        lanes.append(Lane(name, says, stretch, activity.whole_run(part.steps)))
+        lanes.append(Lane(name, says, stretch, strip))
     ids = [part.run.id for part in parts]
     verdicts = [part.verdict for part in parts]
     return Talk(
@@ -104,7 +110,20 @@ def talk(parts: Sequence[Part], gain: RunComparison | None = None) -> Talk | Non
         _note([part.run for part in parts]),
         f"vitprof-run-{'-and-'.join(map(str, ids))}",
         _meanings(verdicts),
+        "whole run" if is_whole else f"{n_samples:,.0f}<br>samples",
     )
+
+
+def samples_of(steps: Series) -> float:
+    """Returns how many samples a run trained on in these steps."""
+    return float(np.nansum(steps["samples"]))
+
+
+def first_samples(steps: Series, n_samples: float) -> Series:
+    """Returns the steps until a run has trained on so many samples: two runs are shown doing the same
+    work."""
+    until = int(np.searchsorted(np.nancumsum(steps["samples"]), n_samples)) + 1
+    return {name: values[:until] for name, values in steps.items()}
 
 
 def _meanings(verdicts: Sequence[Verdict]) -> dict[str, str]:

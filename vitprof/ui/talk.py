@@ -92,8 +92,9 @@ Pair = tuple[tuple[StoredRun, StoredRun], RunComparison]
 
 
 def _proven(run: StoredRun, proof: Proof | None) -> Pair | None:
-    """Returns the run and one of the fix that the answer card names as proven. Where other programs
-    ran meanwhile, the two have no ratio: it may be another one on a quiet machine.
+    """Returns the run and one of the fix that the answer card names as proven: the one that shows the
+    proven gain best. Where other programs ran meanwhile, the two have no ratio: it may be another
+    one on a quiet machine.
     """
     if proof is None:
         return None
@@ -101,11 +102,19 @@ def _proven(run: StoredRun, proof: Proof | None) -> Pair | None:
     gain = RunComparison(proof.times, proof.low, proof.high, relation)
     view = state.view(proof.tournament_id)
     row = view.board(view.state()).row(proof.key)
-    for outcome in row.entry.outcomes if row is not None else ():
-        then = _ended(outcome.run_id)
-        if then is not None:
-            return (run, then), gain
-    return None
+    outcomes = row.entry.outcomes if row is not None else ()
+    ended = [then for outcome in outcomes if (then := _ended(outcome.run_id)) is not None]
+    if not ended:
+        return None
+    then = min(ended, key=lambda one: abs(_speed(one) - proof.times * _speed(run)))
+    return (run, then), gain
+
+
+def _speed(run: StoredRun) -> float:
+    """Returns a run's samples a second; 0 where that is not known."""
+    if run.summary is None or not run.summary.samples_per_s > 0:
+        return 0.0
+    return run.summary.samples_per_s
 
 
 def _compared(run: StoredRun) -> Pair | None:
