@@ -6,9 +6,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests.stored_series import append_telemetry
@@ -40,6 +42,7 @@ from vitprof.store.tournaments import (
     tournament,
 )
 from vitprof.ui.notifications import TO_SAY
+from vitprof.ui.tournament import page as tournament_page
 from vitprof.ui.tournament import state as tournament_state
 from vitprof.ui.tournament.results import OF_OWN_SCRIPTS, SECTIONS
 from vitprof.ui.tournament.state import runners
@@ -406,3 +409,21 @@ def test_what_it_wrote_stands_there_until_somebody_agrees(store: RunStore) -> No
     assert "Resume" not in {button.label for button in at.button}
     at = shown(add_own_tournament(store, status="stopped", rounds=1))
     assert "python -m vitprof tournament resume 2" in [code.value for code in at.get("code")]
+
+
+def test_a_tournament_that_a_console_starts_is_shown_without_a_reload(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redrawn: list[str] = []
+    monkeypatch.setattr(st, "rerun", lambda *, scope: redrawn.append(scope))
+    running = SimpleNamespace(id=3)
+    for now, drawn, redraws in (
+        (None, None, False),
+        (running, None, True),
+        (running, 3, False),
+        (None, 3, True),
+    ):
+        monkeypatch.setattr(tournament_state, "running_tournament", lambda now=now: now)
+        redrawn.clear()
+        tournament_page._draw_when_changed(drawn)
+        assert redrawn == (["app"] if redraws else []), (now, drawn)

@@ -35,7 +35,8 @@ def page() -> None:
         "other."
     )
     texts.draw_problem()
-    if running := state.running_tournament():
+    running = state.running_tournament()
+    if running is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.info(
                 f"Tournament {running.id} is running: {texts.escaped(running.name)}.",
@@ -48,6 +49,16 @@ def page() -> None:
             )
     setup.draw_setup()
     draw_list()
+    number = None if running is None else running.id
+    st.fragment(_draw_when_changed, run_every=state.WATCH_S)(number)
+
+
+def _draw_when_changed(running: int | None) -> None:
+    """Draws the page anew where another tournament runs than the one drawn as `running`, or none any
+    more: one may be started from a console."""
+    now = state.running_tournament()
+    if (None if now is None else now.id) != running:
+        st.rerun(scope="app")
 
 
 SHOWN = 10

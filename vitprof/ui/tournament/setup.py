@@ -156,12 +156,6 @@ def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:
     )
     if busy:
         st.caption("A tournament is running. Start this one when that has ended.")
-        st.fragment(_draw_when_free, run_every=state.WATCH_S)()
-
-
-def _draw_when_free() -> None:
-    if not state.busy():
-        st.rerun(scope="app")
 
 
 def _start(spec: tournament_spec.TournamentSpec | None) -> None:
