@@ -29,7 +29,7 @@ def test_a_finished_run_from_the_url_and_the_queue_beside_it(store: RunStore) ->
     at = app(run=str(add_run(store, name="mine")))
     assert at.title[0].value == "mine"
     shown = metrics(at)
-    assert (shown["Samples/s"], shown["Step"]) == ("12,800", "10.0 ms")
+    assert (shown["Samples/s"], shown["Step, mean"]) == ("12,800", "10.0 ms")
     assert "50% idle" in said(at)
     assert "GPU-util" not in shown, "there is no GPU"
     assert shown["Memory, peak"] == "1.00 GiB"

@@ -15,6 +15,7 @@ from vitprof.analysis.timing.summary import (
     StepSums,
     epoch_of_script,
     loader_times_s,
+    mean_step_s,
     recording_cost,
     start_phases,
     summarise,
@@ -550,3 +551,12 @@ def test_each_phase_of_the_start_has_its_seconds_and_one_goes_on() -> None:
     assert start_phases(None, (), None, 5.0, copies=False)[0].seconds == 0.0, (
         "its clock is not known yet"
     )
+
+
+def test_the_mean_step_counts_a_short_last_batch_as_one() -> None:
+    """Four steps of 10 ms, the last one of a quarter of the samples: the mean is 10 ms, and not a batch over the
+    throughput, 12.3."""
+    config = RunConfig(batch_size=128)
+    ended = RunSummary(samples_per_s=(3 * 128 + 32) / 0.04, training_s=0.04, step_ms_median=10.0)
+    assert mean_step_s(config, ended, StepSums(), 4) == pytest.approx(0.01)
+    assert mean_step_s(config, ended, StepSums()) == pytest.approx(0.0123, abs=1e-4)

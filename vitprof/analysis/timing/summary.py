@@ -92,14 +92,19 @@ def _samples_are_counted(n_steps: int, n_fed: int) -> bool:
     return n_steps - n_fed <= thresholds.UNCLEAR_LOADERS_FRAC * n_steps
 
 
-def mean_step_s(config: RunConfig, summary: RunSummary | None, so_far: StepSums) -> float:
-    """Returns the mean seconds of a step, waits included; of a run that has ended and whose samples
-    were not counted, the median. NaN before there is one.
+def mean_step_s(
+    config: RunConfig, summary: RunSummary | None, so_far: StepSums, n_training_steps: int = 0
+) -> float:
+    """Returns the mean seconds of a step while training, waits included; of a run that has ended,
+    whose device was not timed and whose samples were not counted, the median. NaN before there is one.
 
-    `summary`: None of a run that goes on; then `so_far` counts.
+    `summary`: None of a run that goes on; then `so_far` counts. `n_training_steps`: the steps in the
+    training time of one that has ended (`Verdict.n_judged`); 0 if that is not known.
     """
     if summary is None:
         return so_far.step_s / so_far.steps if so_far.steps else math.nan
+    if n_training_steps and math.isfinite(summary.training_s):
+        return summary.training_s / n_training_steps
     if math.isfinite(summary.samples_per_s) and config.batch_size:
         return config.batch_size / summary.samples_per_s
     return summary.step_ms_median / 1e3

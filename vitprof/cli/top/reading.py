@@ -266,7 +266,8 @@ def _so_far(run: StoredRun, sums: summary.StepSums) -> Answer | None:
 def _ended_row(run: StoredRun, ended_s: float) -> TopRow:
     step_s = math.nan
     if run.summary is not None:
-        step_s = summary.mean_step_s(run.config, run.summary, summary.StepSums())
+        n_steps = run.verdict.n_judged if run.verdict is not None else 0
+        step_s = summary.mean_step_s(run.config, run.summary, summary.StepSums(), n_steps)
     return _row(
         run,
         state=run.status,

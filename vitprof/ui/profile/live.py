@@ -61,7 +61,7 @@ MEMORY_TILES = (
 )
 """What the memory tile shows, the first of these that could be read: label, column, and whose
 memory it is."""
-STEP_HELP = "Mean time of a step while training, waits included."
+STEP_HELP = "Mean time of a step while training, waits and epoch starts included."
 HIDDEN_RATIO = 1.1
 """Data wait, over what of it left the device idle, from which the rest is named."""
 NEW_LINE = "  \n"
@@ -289,8 +289,9 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
     speed = formats.number(totals.samples_per_s)
     tiles = [Tile("Samples/s", speed, simulated, "Throughput: samples in a second.")]
     if not run.config.loader_only:
-        step_s = summary.mean_step_s(run.config, run.summary, totals)
-        tiles.append(Tile("Step", formats.seconds(step_s), None, STEP_HELP))
+        n_steps = run.verdict.n_judged if run.verdict is not None else 0
+        step_s = summary.mean_step_s(run.config, run.summary, totals, n_steps)
+        tiles.append(Tile("Step, mean", formats.seconds(step_s), None, STEP_HELP))
         utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:
             about = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
