@@ -321,7 +321,7 @@ def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
         (
             "Left out",
             f"{s.n_unreadable:,}" if s.n_unreadable else "",
-            "samples that could not be read",
+            "times that a sample could not be read; the same one counts again in each epoch",
         ),
         ("First batch", formats.seconds(s.first_batch_s), "wait for it, worker start included"),
         (

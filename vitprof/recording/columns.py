@@ -329,7 +329,7 @@ class RunSummary:
         "share of the samples that the partial cache holds: its hit rate in every epoch"
     )
     n_unreadable: int = counted(
-        "samples left out as unreadable: when the storage was made, and each time later"
+        "times that an unreadable sample was left out: as the storage was made, and in each epoch"
     )
     startup_s: Figure = measured(
         "from the job's start to the first request for a batch, without prepare_s, stage_s"
