@@ -352,7 +352,8 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
                 name += " (baseline)"
                 drawn = {"color": BASELINE, "dash": "dash", "width": 2}
             else:
-                drawn = run_line(place - 1, width=2)
+                # settings that are as fast have one line: the first is seen on both sides of the next
+                drawn = run_line(place - 1, width=5 if place % 2 else 2)
             hovers = [
                 f"{name}<br>{formats.seconds(s)} for {k:,} epochs"
                 for k, s in zip(n, totals[row.key], strict=True)
