@@ -126,5 +126,5 @@ def _code_of(config: RunConfig) -> str:
 def draw_as_markdown(ended: EndedRun) -> None:
     """Draws the answer as Markdown, with the button that copies it."""
     st.header("Copy the answer", anchor=False)
-    st.caption("For an issue or a chat: the verdict, its causes, the gain and what to type next.")
+    st.caption("For an issue or a chat: the verdict, its causes, the gain and the fix.")
     st.code(answer_markdown(ended.run, ended.answer), language="markdown", wrap_lines=True)
