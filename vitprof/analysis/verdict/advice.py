@@ -362,7 +362,10 @@ def _lighter_batches(s: advice_rules.Situation) -> Advice:
         reason = "Each takes about as long to cross from its worker, however small it is."
         return Advice({}, "larger batches", reason)
     reason = "Most of the wait is for batches that are made, on their way from a worker."
-    return Advice({}, "batches of few large tensors, converted on the device", reason)
+    words = "batches of few large tensors, converted on the device"
+    if s.on_cpu:
+        words = "batches of few large tensors, converted in the training loop"
+    return Advice({}, words, reason)
 
 
 FEW_TENSORS = 4
