@@ -100,8 +100,9 @@ def _gain_cell(answer: Answer) -> str:
     most = answers.ceiling_in_words(answer)
     if proof is not None:
         below = answers.proof_conditions_in_words(proof)
-        if most:
-            below += f"; {most} with free data"
+        beside = answers.ceiling_beside_proof_in_words(answer)
+        if beside:
+            below += f"; {beside}"
         return _cell("Gain?", answers.times_in_words(proof), below)
     if most:
         return _cell("Gain?", most, answers.ceiling_interval_in_words(answer))

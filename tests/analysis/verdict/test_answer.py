@@ -138,9 +138,51 @@ def test_no_ceiling_stands_below_a_proven_gain() -> None:
     answer = answer_of(STARVED, [above])
     assert answer.ceiling is None
     assert "4.40x is more than the 3.80x" in answer.remark
+    assert "by this run's waits" in answer.remark
     assert "tournament 4" in answer.remark
+
+
+def test_no_ceiling_stands_below_the_upper_end_of_a_proven_gain() -> None:
+    """3.39x (2.26 to 5.10) stood beside "up to 3.41x with free data"."""
+    wide = dataclasses.replace(PROVEN, times=3.7, low=2.26, high=5.1)
+    answer = answer_of(STARVED, [wide])
+    assert answer.ceiling is None
+    assert answers.gain_in_words(answer) == "3.70x (proven, 95%: 2.26 to 5.10)"
+    assert answer.remark == (
+        "The interval of the gain reaches above the 3.80x that free data would gain by this run's "
+        "waits, because its rounds differ: more rounds make it narrower."
+    )
+    measured = dataclasses.replace(STARVED, gain=Gain(3.8, 3.6, 3.9, basis="other runs"))
+    assert "the 3.80x that was measured with free data" in answer_of(measured, [wide]).remark
+
+
+@pytest.mark.parametrize(
+    ("high", "interval"),
+    [(3.8, ""), (3.85, " (3.60 to 3.90)"), (3.9, " (3.60 to 3.90)")],
+)
+def test_a_ceiling_below_the_end_of_a_gain_has_its_own_interval(high: float, interval: str) -> None:
+    answer = answer_of(STARVED, [dataclasses.replace(PROVEN, high=high)])
+    beside = answers.ceiling_beside_proof_in_words(answer)
+    assert beside == f"up to 3.80x{interval} with free data"
+    assert ("3.60 to 3.90 with free data" in answers.gain_in_words(answer)) is bool(interval)
+    assert answer.remark == ""
+
+
+def test_a_tournaments_own_page_speaks_of_its_baseline_and_sends_nobody_to_itself() -> None:
+    above = dataclasses.replace(PROVEN, times=4.4, low=4.1, high=4.8)
+    answer = answer_of_tournament(STARVED, above, same_batch=True)
+    assert answer.ceiling is None
+    assert answer.remark == (
+        "4.40x is more than the 3.80x that free data would gain by the waits of the baseline's "
+        "fastest run: the machine was faster or slower in other runs."
+    )
     other_batch = answer_of_tournament(STARVED, above, same_batch=False)
     assert other_batch.remark == answers.OTHER_BATCH
+    wide = dataclasses.replace(PROVEN, high=5.1)
+    of_baseline = answer_of_tournament(STARVED, wide, same_batch=True).remark
+    assert "baseline's fastest run" in of_baseline
+    assert answer_of_tournament(STARVED, wide, same_batch=False).remark == ""
+    assert answer_of_tournament(STARVED, PROVEN, same_batch=True).remark == ""
 
 
 def test_stages_are_not_told_apart_where_other_programs_took_the_cores() -> None:

@@ -94,6 +94,12 @@ class Ceiling:
     disturbed: bool
     """Whether other programs slowed loading and training alike, so that it holds only with them."""
 
+    @property
+    def most(self) -> float:
+        """Returns the upper end of its interval; the figure itself where there is none."""
+        # in this order: the end of an interval may be NaN
+        return max(self.times, self.high)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:
@@ -168,6 +174,10 @@ PART_WORDS = rendering.CAUSE_NAMES | {
 """Name of a part -> what it is called."""
 
 
+OF_THE_RUN = "this run's waits"
+OF_THE_BASELINE = "the waits of the baseline's fastest run"
+"""What an estimate of the gain with free data follows from: on the page of a run, and on that of a
+tournament."""
 OTHER_BATCH = (
     "That is more than free data alone would gain: with another batch size the model's own work on a "
     "sample takes another time, too."
@@ -205,9 +215,9 @@ def answer_of(
         evidence = _evidence(proof, ceiling)
         cost = idle_cost.idle_cost_of(verdict, summary, _shares(parts), evidence, rate)
     remark = ""
-    most = max(ceiling.times, ceiling.high) if ceiling is not None else math.inf
-    if proof is not None and ceiling is not None and _as_said(proof) > most:
-        remark = _above_the_ceiling(proof, ceiling)
+    if proof is not None and ceiling is not None:
+        remark = _above_the_ceiling(proof, ceiling, of_tournament=False)
+    if remark:
         ceiling = None
     return Answer(
         headline=text.headline,
@@ -232,8 +242,8 @@ def answer_of(
 
 
 def answer_of_tournament(baseline: Verdict, found: Proof | None, *, same_batch: bool) -> Answer:
-    """Returns the answer of a tournament: how its baseline was starved, by the verdict on a run of
-    it, and what the recommended setting gains against it.
+    """Returns the answer of a tournament: how its baseline was starved, by the verdict on the
+    fastest run of it, and what the recommended setting gains against it.
 
     `found`: None where the baseline itself is recommended, or nothing is. `same_batch`: whether both
     have the same batch size.
@@ -242,10 +252,18 @@ def answer_of_tournament(baseline: Verdict, found: Proof | None, *, same_batch: 
     fix = None
     if found is not None and found.relation in ("faster", WHILE_BUSY):
         fix = Fix(words=found.words, place=None, most_times=math.nan)
-    remark = answer.remark
-    if remark and not same_batch:
-        remark = OTHER_BATCH
-    return replace(answer, fix=fix, remark=remark)
+    return replace(answer, fix=fix, remark=_tournament_remark(baseline, answer, same_batch))
+
+
+def _tournament_remark(baseline: Verdict, answer: Answer, same_batch: bool) -> str:
+    """Returns why the gain of a tournament's answer has no ceiling beside it; "" where it has one."""
+    ceiling = _ceiling(baseline)
+    if not answer.remark or answer.proof is None or ceiling is None:
+        return ""
+    if same_batch:
+        return _above_the_ceiling(answer.proof, ceiling, of_tournament=True)
+    # free data are no bound then, and an interval that reaches above it needs no reason
+    return OTHER_BATCH if _as_said(answer.proof) > ceiling.most else ""
 
 
 def answer_so_far(
@@ -366,15 +384,32 @@ def _as_said(proof: Proof) -> float:
     return proof.times if proof.quiet else proof.low
 
 
-def _above_the_ceiling(proof: Proof, ceiling: Ceiling) -> str:
-    """Returns why a proven gain is above what free data would gain by the run's own figures."""
-    most = f"{number(ceiling.times)}x"
-    how = "was measured" if ceiling.measured else "follows from this run's waits"
-    times = times_in_words(proof)
-    return (
-        f"{capitalised(times)} is more than the {most} that {how} for free data: the machine was "
-        f"faster or slower in one of them. Compare the figures of tournament {proof.tournament_id}."
-    )
+def _above_the_ceiling(proof: Proof, ceiling: Ceiling, *, of_tournament: bool) -> str:
+    """Returns why a proven gain, or the upper end of its interval, is above what free data would
+    gain; "" where neither is.
+
+    `of_tournament`: whether it is said on the page of the tournament that has shown the gain.
+    """
+    of = OF_THE_BASELINE if of_tournament else OF_THE_RUN
+    most = f"{number(ceiling.times)}x that free data would gain by {of}"
+    if ceiling.measured:
+        most = f"{number(ceiling.times)}x that was measured with free data"
+    if _as_said(proof) > ceiling.most:
+        times = capitalised(times_in_words(proof))
+        if of_tournament:
+            return (
+                f"{times} is more than the {most}: the machine was faster or slower in other runs."
+            )
+        return (
+            f"{times} is more than the {most}: the machine was faster or slower at one of the two "
+            f"times. Compare the figures of tournament {proof.tournament_id}."
+        )
+    if proof.quiet and proof.high > ceiling.most:
+        return (
+            f"The interval of the gain reaches above the {most}, because its rounds differ: more "
+            "rounds make it narrower."
+        )
+    return ""
 
 
 def _parts(verdict: Verdict) -> tuple[Part, ...]:
@@ -522,11 +557,37 @@ def ceiling_interval_in_words(answer: Answer) -> str:
     if ceiling is None:
         return ""
     words = "with free data"
-    if ceiling.high > rendering.WORTH_AN_INTERVAL * ceiling.times:
+    if _needs_interval(ceiling, answer.proof):
         words = f"{number(ceiling.low)} to {number(ceiling.high)} {words}"
     if ceiling.disturbed:
         words += " while other programs run"
     return f"measured, {words}" if ceiling.measured else f"estimated, {words}"
+
+
+def ceiling_beside_proof_in_words(answer: Answer) -> str:
+    """Returns what a proven gain is held against: "up to 3.41x (3.27 to 3.55) with free data"; ""
+    where nothing is known."""
+    ceiling = answer.ceiling
+    if ceiling is None:
+        return ""
+    interval = ""
+    if _reaches_above(answer.proof, ceiling.times):
+        interval = f" ({number(ceiling.low)} to {number(ceiling.high)})"
+    return f"{ceiling_in_words(answer)}{interval} with free data"
+
+
+def _needs_interval(ceiling: Ceiling, proof: Proof | None) -> bool:
+    """Returns whether a ceiling is said with its interval: where that is wide, and where a proven
+    gain, or its interval, would seem to be above the ceiling without it."""
+    is_wide = ceiling.high > rendering.WORTH_AN_INTERVAL * ceiling.times
+    return is_wide or _reaches_above(proof, ceiling.times)
+
+
+def _reaches_above(proof: Proof | None, times: float) -> bool:
+    """Returns whether a proven gain, or the upper end of its interval, is above so many times."""
+    if proof is None:
+        return False
+    return _as_said(proof) > times or (proof.quiet and proof.high > times)
 
 
 def most_in_words(answer: Answer) -> str:

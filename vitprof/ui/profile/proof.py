@@ -11,6 +11,12 @@ from vitprof.analysis.faster_while_busy import AtLeast
 from vitprof.analysis.tournament import leaderboard
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.analysis.verdict.answer import (
+    Proof,
+    proof_conditions_in_words,
+    proof_runs_in_words,
+    times_in_words,
+)
 from vitprof.charts.tournament import throughput_bars
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
@@ -34,8 +40,6 @@ GAINLESS = {
     "unneeded": "very likely gains at most 5%",
 }
 """How an advised job compares that is not worth using -> in words."""
-WIDE = 2.0
-"""From this ratio of its ends an interval has no middle worth a name."""
 NEXT = "run whose first advice is proven when it has ended"
 ADVISED = 1
 """Position of the advised job in a proof's plan; the job as it is comes first."""
@@ -153,8 +157,9 @@ def _beyond(of_run: int | None, board: Leaderboard, advised: LeaderboardRow | No
 
 
 def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> str:
-    """Returns what the proof shows so far: how much faster the advised job is, and how sure that
-    is.
+    """Returns what the proof shows so far: how much faster the advised job is, and how sure that is.
+
+    Of a proof that has ended the card of the run says the same gain, in the same words.
     """
     if reason := _why_failed(board):
         return f"**Not proven:** {escaped(reason)}."
@@ -163,24 +168,18 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
         if now.tournament.held:
             return "**Proving the gain:** the two jobs run alternately."
         return "**Not proven:** too few runs."
-    rounds = _rounds(board)
     name = escaped(setting_in_words(advised.entry))
-    times = f"{formats.number(advised.speed_up)}x"
-    if advised.speed_up_high > WIDE * advised.speed_up_low > WIDE:
-        times = f"At least {formats.number(advised.speed_up_low)}x"
-    spread = ""
-    if math.isfinite(advised.speed_up_low) and advised.while_busy is None:
-        low = formats.number(advised.speed_up_low)
-        spread = f" ({low} to {formats.number(advised.speed_up_high)})"
     if now.tournament.held:
         so_far = leaderboard.speed_up_words(advised)
-        return f"**So far {so_far}**{spread}: {name}, after {rounds}."
-    ran = [outcome.run_id for entry in now.entries for outcome in entry.outcomes]
-    sure = f"{rounds} (runs {min(ran)} to {max(ran)}), {rough_time(now.spent_s)}"
+        words = f"**So far {so_far}**{_in_brackets(_interval(advised))}: {name}, after {_rounds(board)}."
+        return words + _dropped(board)
     if advised.while_busy is not None:
         return _faster_while_busy(advised.while_busy, name, _another_batch_size(board))
-    words = _decided(answers.relation_of(advised, board), name, times, spread, sure, _others(board))
-    return words + _another_batch_size(board)
+    shown = answers.proof_of(advised, board, now.tournament.id)
+    if shown is None:  # the baseline has no gain of its own
+        return "**Not proven:** too few runs."
+    words = _decided(shown, advised, name, rough_time(now.spent_s))
+    return words + _dropped(board) + _others(board, shown) + _another_batch_size(board)
 
 
 def _another_batch_size(board: Leaderboard) -> str:
@@ -209,31 +208,50 @@ def _why_failed(board: Leaderboard) -> str:
 
 
 def _rounds(board: Leaderboard) -> str:
-    """Returns how many rounds count, and how many do not, in words."""
-    rounds = formats.count(min((row.n_runs for row in board.rows), default=0), "round")
+    """Returns how many rounds count, in words."""
+    return formats.count(min((row.n_runs for row in board.rows), default=0), "round")
+
+
+def _dropped(board: Leaderboard) -> str:
+    """Returns a sentence on the rounds that do not count; "" where all do."""
     dropped = max((len(row.spoiled) for row in board.rows), default=0)
-    if dropped:
-        rounds += f" ({formats.count(dropped, 'other')} not counted: other programs ran)"
-    return rounds
+    if not dropped:
+        return ""
+    return f" Not counted, because other programs ran: {formats.count(dropped, 'other round')}."
 
 
-def _others(board: Leaderboard) -> str:
-    """Returns a clause on the other programs that ran meanwhile; "" where they took little."""
+def _others(board: Leaderboard, shown: Proof) -> str:
+    """Returns a sentence on the other programs that ran meanwhile; "" where they took little."""
     cores = answers.others_cores(board)
     if not cores:
         return ""
-    return f"while other programs used at least {formats.cores(cores)} (this page included)"
+    then = "without them it may differ"
+    if shown.relation == "faster":
+        then = "not proven for a quiet machine"
+    return f" Other programs used at least {formats.cores(cores)} (this page included): {then}."
 
 
-def _decided(against: str, name: str, times: str, spread: str, sure: str, others: str) -> str:
+def _decided(shown: Proof, advised: LeaderboardRow, name: str, took: str) -> str:
     """Returns the sentence on a proof that has ended."""
-    if against == "faster":
-        proven = f"{others}: not proven for a quiet machine" if others else "proven"
-        return f"**{times} faster**{spread}, {proven}: {name}, {sure}."
-    if against in GAINLESS:
-        words = f"**No gain:** {name} {GAINLESS[against]}: {times}{spread}, {sure}."
-    else:
-        words = f"**Undecided:** {name}: {times}{spread}, {sure}."
-    if others:
-        words += f" It ran {others}: without them it may differ."
-    return words
+    runs = proof_runs_in_words(shown)
+    if shown.relation == "faster":
+        times = formats.capitalised(times_in_words(shown))
+        return f"**{times}**{_in_brackets(proof_conditions_in_words(shown), runs)}: {name}, {took}."
+    times = f"{formats.number(shown.times)}x{_in_brackets(_interval(advised), runs)}"
+    if shown.relation in GAINLESS:
+        return f"**No gain:** {name} {GAINLESS[shown.relation]}: {times}, {took}."
+    return f"**Undecided:** {name}: {times}, {took}."
+
+
+def _interval(advised: LeaderboardRow) -> str:
+    """Returns the interval of a speed-up: "95%: 2.4 to 5.9"; "" where there is none."""
+    if advised.while_busy is not None or not math.isfinite(advised.speed_up_low):
+        return ""
+    low = formats.number(advised.speed_up_low)
+    return f"95%: {low} to {formats.number(advised.speed_up_high)}"
+
+
+def _in_brackets(*clauses: str) -> str:
+    """Returns the clauses that are not empty as " (one; another)"; "" where all are."""
+    said = "; ".join(clause for clause in clauses if clause)
+    return f" ({said})" if said else ""
