@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 from docs.hooks import columns
 from tests import ROOT
+from tests.analysis.verdict.test_answer import BLUR, SMALL, STARVED
 from tests.csv_cells import read_csv_text
 from tests.export.written import written
 from tests.stored_series import append_steps
 from tests.ui.dashboard import add_run
+from vitprof.analysis.verdict.answer import answer_of
 from vitprof.config import CONFIG_COLUMNS, RunConfig
 from vitprof.export import tables
 from vitprof.export.tournament import TOURNAMENT_HEADER
@@ -81,6 +83,16 @@ def test_the_headers_are_the_tables_of_the_records() -> None:
     verdict = Verdict(kind="input-bound", sentence="", simulated=False)
     rows = parse(tables.summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, verdict=verdict)]))
     assert [row["verdict"] for row in rows] == ["", "input-bound"]
+
+
+def test_a_row_has_the_proven_fix_and_what_may_gain_more() -> None:
+    verdict = dataclasses.replace(STARVED, advice=(BLUR,))
+    run = dataclasses.replace(EXAMPLE, verdict=verdict)
+    (row,) = parse(tables.summary_csv([run], {EXAMPLE.id: answer_of(verdict, [SMALL])}))
+    assert (row["fix"], row["next_fix"]) == ("2 workers", "a lighter GaussianBlur")
+    assert float(row["next_fix_at_most"]) == 3.22
+    (alone,) = parse(tables.summary_csv([run]))
+    assert (alone["fix"], alone["next_fix"]) == (BLUR.words, "")
 
 
 def test_a_row_of_the_summary_holds_identity_config_figures_and_version() -> None:

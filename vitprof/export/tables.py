@@ -50,6 +50,8 @@ ANSWER_DOCS: dict[str, str] = {
     "gain_while_busy": "at least how many times as fast the fix was, where other programs ran",
     "proof_tournament": "number of the tournament that has shown that",
     "fix": "what to change",
+    "next_fix": "where the fix is proven, an advice that no run has decided and that may gain clearly more",
+    "next_fix_at_most": "about how many times as fast the job would be at most with that advice alone",
     "other_programs_cores": "CPU cores that other programs used on average in the steady state, "
     "where that was a quarter of a core or more",
     "waiting_s": "seconds of the training time that all devices together waited for data",
@@ -89,7 +91,8 @@ KINDS: dict[str, type] = (
     | {
         name: float
         for name in ANSWER_DOCS
-        if name.startswith(("idle_frac", "gain_at", "gain_proven", "gain_while", "other_programs"))
+        if name.startswith(("idle_frac", "gain_at", "gain_proven", "gain_while", "next_fix_at"))
+        or name == "other_programs_cores"
         or name.endswith(("_s", "_money", "_j"))
     }
 )
@@ -170,6 +173,9 @@ def answer_values(run: StoredRun, answer: Answer | None) -> dict[str, object]:
         values["proof_tournament"] = proof.tournament_id
     if answer.fix is not None:
         values["fix"] = answer.fix.words
+    if answer.then is not None:
+        values["next_fix"] = answer.then.words
+        values["next_fix_at_most"] = answer.then.most_times
     return values | _cost_values(answer.cost)
 
 

@@ -15,7 +15,7 @@ from vitprof.analysis.tournament import entries
 from vitprof.analysis.tournament.leaderboard import LeaderboardRow
 from vitprof.analysis.tournament.recommend import Recommendation, recommend
 from vitprof.analysis.verdict import rendering
-from vitprof.analysis.verdict.answer import Answer, Ceiling, Proof, cost_in_words
+from vitprof.analysis.verdict.answer import Answer, Ceiling, Proof, cost_in_words, then_in_words
 from vitprof.config import own_script
 from vitprof.errors import ConfigError
 from vitprof.experiments import answers
@@ -110,7 +110,7 @@ def _run_answer(run: StoredRun, answer: Answer | None) -> RunAnswer:
     about.causes = [Part(name=part.words, frac=part.frac) for part in answer.parts]
     about.gain_at_most = _gain(answer.ceiling)
     about.proven = _proven(answer.proof)
-    about.fix = answer.fix.words if answer.fix is not None else ""
+    about.fix = _fix_in_words(answer)
     about.cost = cost_in_words(answer)
     about.advice = [
         Advised(place=place, words=advice.words, why=rendering.why_advised(advice))
@@ -119,6 +119,13 @@ def _run_answer(run: StoredRun, answer: Answer | None) -> RunAnswer:
     about.remarks += [signature.sentence for signature in answer.signatures]
     about.next_tool, about.next_command = _to_do_next(run, answer)
     return about
+
+
+def _fix_in_words(answer: Answer) -> str:
+    """Returns what to change first, and what may gain more than a proven fix; "" where nothing is
+    advised."""
+    first = answer.fix.words if answer.fix is not None else ""
+    return ", ".join(words for words in (first, then_in_words(answer)) if words)
 
 
 def _to_do_next(run: StoredRun, answer: Answer) -> tuple[str, str]:

@@ -106,7 +106,7 @@ class RunAnswer:
     gain_at_most: Gain | None = None
     proven: Proven | None = None
     fix: str = ""
-    """What to change first; "" where nothing is advised."""
+    """What to change first; once that is proven, also what may gain clearly more; "" where nothing is advised."""
     cost: str = ""
     """What the idle time cost, and what of it a fix gets back; "" where that is not known."""
     advice: list[Advised] = field(default_factory=list)

@@ -100,6 +100,9 @@ class Advice:
     """Arguments of PyTorch's DataLoader to change in a user's own script: {"num_workers": 4}."""
     most_times: Figure = math.nan
     """How many times as fast the script would be with it, at most and about; NaN if not known."""
+    in_short: str = ""
+    """That of `words` which `most_times` is of, in a few words: "a lighter GaussianBlur"; "" where that
+    is all of them."""
 
 
 def advised_workers(advice: Iterable[Advice]) -> tuple[int, ...]:

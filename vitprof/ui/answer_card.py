@@ -54,8 +54,8 @@ def draw_answer(
     facts, fix = st.columns([13, 6.5], gap="medium", vertical_alignment="top")
     facts.html(_facts(answer, starved_of))
     with fix.container(key="answer-fix", gap="xsmall"):
-        words = answers.fix_in_words(answer) or no_fix
-        st.html(_cell("Fix?", _begun(words), "", kind="fix"))
+        words = answers.first_fix_in_words(answer) or no_fix
+        st.html(_cell("Fix?", _begun(words), answers.then_in_words(answer), kind="fix"))
         if draw_buttons is not None and answer.fix is not None:
             with st.container(horizontal=True, gap="xsmall", key="answer-buttons"):
                 draw_buttons()

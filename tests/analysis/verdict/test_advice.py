@@ -653,10 +653,12 @@ def test_an_own_script_is_told_its_heaviest_transform() -> None:
     (known,) = [a for a in advise(timed) if "on the device" in a.words]
     assert known.reason == "50% of the training time goes into transforms, 75% of that into Crop."
     assert known.most_times == pytest.approx(20 / 12.5), "without Crop, not without all transforms"
+    assert known.in_short == "Crop on the device", "that of its words which the gain is of"
     (on_cpu,) = [
         a for a in advise(dataclasses.replace(situation, on_cpu=True)) if "Crop" in a.reason
     ]
     assert on_cpu.words == "a lighter Crop, or transforms that are not random done once beforehand"
+    assert on_cpu.in_short == "a lighter Crop"
     (unknown,) = [
         a for a in advise(dataclasses.replace(situation, facts={})) if "on the device" in a.words
     ]

@@ -19,6 +19,13 @@ from vitprof.recording.verdict import (
 
 MEMORY = Advice({"strategy": "memory"}, "strategy memory", "All samples are in memory then.")
 WORKERS = Advice({}, "setting num_workers=2", "Two cores are free.", {"num_workers": 2}, 1.5)
+BLUR = Advice(
+    {},
+    "a lighter GaussianBlur, or transforms that are not random done once beforehand",
+    "89% of the training time goes into transforms, 78% of that into GaussianBlur.",
+    most_times=3.22,
+    in_short="a lighter GaussianBlur",
+)
 STARVED = Verdict(
     kind="input-bound",
     device="gpu",
@@ -183,6 +190,54 @@ def test_a_tournaments_own_page_speaks_of_its_baseline_and_sends_nobody_to_itsel
     assert "baseline's fastest run" in of_baseline
     assert answer_of_tournament(STARVED, wide, same_batch=False).remark == ""
     assert answer_of_tournament(STARVED, PROVEN, same_batch=True).remark == ""
+
+
+SMALL = dataclasses.replace(PROVEN, words="2 workers", place=None, times=1.09, low=1.03, high=1.16)
+
+
+def test_beside_a_proven_fix_stands_what_may_gain_clearly_more() -> None:
+    """The card said "2 workers", 1.09x, and a lighter blur, by hand 2.47x, stood far below."""
+    verdict = dataclasses.replace(STARVED, advice=(BLUR,))
+    answer = answer_of(verdict, [SMALL])
+    assert answers.first_fix_in_words(answer) == "2 workers"
+    assert answers.fix_in_words(answer) == (
+        "2 workers, then a lighter GaussianBlur (up to about 3.22x by itself)"
+    )
+    assert dict(answers.lines(answer))["Fix?"] == answers.fix_in_words(answer)
+    of_tournament = answer_of_tournament(verdict, SMALL, same_batch=True)
+    assert answers.fix_in_words(of_tournament) == answers.fix_in_words(answer)
+
+
+def test_what_runs_can_decide_is_said_as_another_way() -> None:
+    many = dataclasses.replace(WORKERS, words="setting num_workers=8", most_times=2.5)
+    verdict = dataclasses.replace(STARVED, advice=(WORKERS, many))
+    answer = answer_of(verdict, [SMALL])
+    assert answers.then_in_words(answer) == "or num_workers=8 (up to about 2.50x by itself)"
+    decided = dataclasses.replace(SMALL, place=1, relation="equal", times=1.0)
+    left = answer_of(verdict, [SMALL, decided])
+    assert answers.then_in_words(left) == "or num_workers=2 (up to about 1.50x by itself)"
+    undecided = dataclasses.replace(decided, relation="undecided")
+    assert answer_of(verdict, [SMALL, undecided]).then == answer.then
+    # a tournament has compared several of them, and shows one
+    assert answer_of_tournament(verdict, SMALL, same_batch=True).then is None
+
+
+@pytest.mark.parametrize(
+    ("change", "proofs"),
+    [
+        ({"most_times": 1.2}, [SMALL]),  # no more than 1.16x may be
+        ({"most_times": math.nan}, [SMALL]),
+        ({}, []),  # it is the fix itself
+        ({}, [dataclasses.replace(SMALL, others_cores=1.1)]),  # a lower bound
+        ({}, [dataclasses.replace(SMALL, place=0)]),
+    ],
+)
+def test_what_may_not_gain_clearly_more_does_not_stand_beside_a_fix(
+    change: dict[str, float], proofs: list[Proof]
+) -> None:
+    advice = dataclasses.replace(BLUR, **change)  # type: ignore[arg-type]
+    answer = answer_of(dataclasses.replace(STARVED, advice=(advice,)), proofs)
+    assert answers.then_in_words(answer) == ""
 
 
 def test_stages_are_not_told_apart_where_other_programs_took_the_cores() -> None:

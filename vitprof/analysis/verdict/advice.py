@@ -291,13 +291,10 @@ def _fewer_workers(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
 
 
 def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
-    """Yields advice to do less of what takes longest, which names the heaviest transform if it is
-    known.
-    """
+    """Yields advice to do less of what takes longest."""
     if cause == "hand_over":
         yield _lighter_batches(s)
         return
-    most = heaviest(transform_times(s.facts))
     watched = s.facts.get("watched") or {}
     if cause == "read" and s.waits:
         words = FETCHING_SAMPLES
@@ -312,21 +309,44 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
     if cause == "read":
         saved_ms = math.nan  # what of it a change would save is not known
         cause = _work_of_dataset(s)
-    words, work = LIGHTER.get(cause, ("", ""))
-    if cause == "collate" and (watched.get("iterable") or watched.get("by_batch")):
-        words = COLLATE
     if cause == "transform":
-        once = "transforms that are not random done once beforehand"
-        if s.on_cpu:  # the device is where transforms run anyway
-            lighter = "lighter transforms" if most is None else f"a lighter {most.name}"
-            words = f"{lighter}, or {once}"
-        elif most is not None:
-            words = f"{most.name} on the device, and {once}"
-        if most is not None:
-            work += f", {percent(most.frac)} of that into {most.name}"
-            saved_ms *= most.frac
+        yield _lighter_transforms(s, saved_ms)
+        return
+    words, work = LIGHTER.get(cause, ("", ""))
+    in_short = ""
+    if cause == "collate":
+        in_short = COLLATE
+        if watched.get("iterable") or watched.get("by_batch"):
+            words = COLLATE
     if words:
-        yield Advice({}, words, _goes_into(s, cause, work), most_times=_times(s, saved_ms))
+        reason = _goes_into(s, cause, work)
+        yield Advice({}, words, reason, most_times=_times(s, saved_ms), in_short=in_short)
+
+
+ONCE = "transforms that are not random done once beforehand"
+
+
+def _lighter_transforms(s: advice_rules.Situation, saved_ms: float) -> Advice:
+    """Returns the advice against slow transforms, which names the heaviest one if it is known.
+
+    `saved_ms`: by how much a step would be shorter without all of them; `most_times` is of the
+    heaviest one alone.
+    """
+    words, work = LIGHTER["transform"]
+    most = heaviest(transform_times(s.facts))
+    if s.on_cpu:  # the device is where transforms run anyway
+        in_short = "lighter transforms" if most is None else f"a lighter {most.name}"
+        words = f"{in_short}, or {ONCE}"
+    elif most is not None:
+        in_short = f"{most.name} on the device"
+        words = f"{in_short}, and {ONCE}"
+    else:
+        in_short = "transforms on the device"
+    if most is not None:
+        work += f", {percent(most.frac)} of that into {most.name}"
+        saved_ms *= most.frac
+    reason = _goes_into(s, "transform", work)
+    return Advice({}, words, reason, most_times=_times(s, saved_ms), in_short=in_short)
 
 
 def _work_of_dataset(s: advice_rules.Situation) -> str:

@@ -154,6 +154,9 @@ class Answer:
     """Patterns found, the costliest first."""
     cost: IdleCost | None = None
     """What the idle time cost; None where that is not known, or not its own."""
+    then: Fix | None = None
+    """Where the fix is proven, an advice that no proof has decided and that may gain clearly more;
+    None without one."""
 
 
 COMPUTE = "compute"
@@ -182,6 +185,8 @@ OTHER_BATCH = (
     "That is more than free data alone would gain: with another batch size the model's own work on a "
     "sample takes another time, too."
 )
+CLEARLY_MORE = rendering.WORTH_SAYING
+"""How many times a proven gain an advice may gain at least to be said beside it."""
 
 
 def answer_of(
@@ -238,6 +243,7 @@ def answer_of(
         advice=verdict.advice,
         signatures=verdict.signatures,
         cost=cost,
+        then=_then(verdict, proofs, proof) if conclusive else None,
     )
 
 
@@ -252,7 +258,13 @@ def answer_of_tournament(baseline: Verdict, found: Proof | None, *, same_batch: 
     fix = None
     if found is not None and found.relation in ("faster", WHILE_BUSY):
         fix = Fix(words=found.words, place=None, most_times=math.nan)
-    return replace(answer, fix=fix, remark=_tournament_remark(baseline, answer, same_batch))
+    then = answer.then
+    # other settings than the recommended one were compared, too: their advice may be decided
+    if then is not None and _can_be_run(answer.advice, then):
+        then = None
+    return replace(
+        answer, fix=fix, then=then, remark=_tournament_remark(baseline, answer, same_batch)
+    )
 
 
 def _tournament_remark(baseline: Verdict, answer: Answer, same_batch: bool) -> str:
@@ -505,6 +517,35 @@ def _fix(verdict: Verdict, proofs: Sequence[Proof], proven: Proof | None) -> Fix
     return None
 
 
+def _then(verdict: Verdict, proofs: Sequence[Proof], proven: Proof | None) -> Fix | None:
+    """Returns the advice that may gain most, where that is clearly more than the proven fix gains
+    and no proof has decided it; None without one.
+
+    A gain while other programs ran is a lower bound: nothing is clearly more than that.
+    """
+    if proven is None or not proven.quiet:
+        return None
+    decided = {proof.place for proof in proofs if proof.relation != "undecided"}
+    least_times = CLEARLY_MORE * max(proven.times, proven.high)
+    found = None
+    for place, advice in enumerate(verdict.advice):
+        if place in decided or not advice.most_times >= least_times:
+            continue
+        if found is None or advice.most_times > found.most_times:
+            words = advice.in_short or _in_short(advice)
+            found = Fix(words=words, place=place, most_times=advice.most_times)
+    return found
+
+
+def _can_be_run(advice: Sequence[Advice], fix: Fix) -> bool:
+    """Returns whether a run can show what an advised fix gains: a setting of vitprof's own job, or an
+    argument of a script's DataLoader."""
+    if fix.place is None:
+        return False
+    advised = advice[fix.place]
+    return bool(advised.settings or advised.arguments)
+
+
 def _in_short(advice: Advice) -> str:
     """Returns an advice as what is written: "num_workers=2" for "setting num_workers=2 in the
     DataLoader"."""
@@ -654,13 +695,35 @@ def gain_in_words(answer: Answer) -> str:
 
 
 def fix_in_words(answer: Answer) -> str:
-    """Returns what to change; "" where nothing is advised."""
+    """Returns what to change, and then what may gain more: "2 workers, then a lighter GaussianBlur (up
+    to about 3.22x by itself)"; "" where nothing is advised."""
+    return ", ".join(
+        words for words in (first_fix_in_words(answer), then_in_words(answer)) if words
+    )
+
+
+def first_fix_in_words(answer: Answer) -> str:
+    """Returns what to change first: "num_workers=2 (up to about 1.50x)"; "" where nothing is
+    advised."""
     fix = answer.fix
     if fix is None:
         return ""
     if fix.most_times >= rendering.WORTH_SAYING:
         return f"{fix.words} (up to about {number(fix.most_times)}x)"
     return fix.words
+
+
+def then_in_words(answer: Answer) -> str:
+    """Returns which advice may gain clearly more than the proven fix: "then a lighter GaussianBlur
+    (up to about 3.22x by itself)"; "" without one.
+
+    Where runs can decide it, it may change what the fix changes: "or num_workers=4 (...)".
+    """
+    then = answer.then
+    if answer.fix is None or then is None:
+        return ""
+    joined = "or" if _can_be_run(answer.advice, then) else "then"
+    return f"{joined} {then.words} (up to about {number(then.most_times)}x by itself)"
 
 
 def cost_in_words(answer: Answer) -> str:
