@@ -3,6 +3,7 @@
 import pytest
 
 from tests.ui.dashboard import add_run
+from tests.ui.tournaments import add_script_tournament
 from vitprof.analysis.verdict.advice import apply
 from vitprof.config import own_script
 from vitprof.config.tournament_spec import TournamentSpec
@@ -10,7 +11,7 @@ from vitprof.experiments import answers
 from vitprof.experiments.tournament import planning
 from vitprof.export.report import html_report
 from vitprof.store import RunStore, StoredRun, role_of
-from vitprof.store.tournaments import set_status
+from vitprof.store.tournaments import TournamentStatus, set_status
 
 DEVICE = "simulated:5,0"
 SCRIPT = ("python", "train.py")
@@ -103,3 +104,30 @@ def test_a_tournament_is_of_a_script_by_its_command_and_directory(
 def test_a_run_without_steps_has_no_answer(store: RunStore) -> None:
     run = store.run(add_run(store, n=0))
     assert answers.answer_of_run(store, run) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "has_compared"),
+    [
+        ((1, 2), "done", True),
+        ((1, 2, 8), "done", True),
+        ((2,), "done", False),
+        ((1, 2), "paused", False),
+    ],
+)
+def test_a_tournament_has_compared_the_workers_that_are_worth_it(
+    store: RunStore,
+    values: tuple[int, ...],
+    status: TournamentStatus,
+    has_compared: bool,
+) -> None:
+    run = own_run(store, "python train.py", "/scripts/mine")
+    config = own_script.own_config("python train.py", workers=0)
+    store.update_run(run.id, config=config, environment={"cpu_count": 2})
+    run = store.run(run.id)
+    script = own_script.OwnScript(SCRIPT, "/scripts/mine", (("workers", values),))
+    number = add_script_tournament(store, script, {}, status=status)
+    elsewhere = own_script.OwnScript(SCRIPT, "/scripts/other", (("workers", (1, 2)),))
+    add_script_tournament(store, elsewhere, {})
+    found = answers.tournament_of_workers(store, run)
+    assert (found is not None and found.id == number) is has_compared

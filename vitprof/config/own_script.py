@@ -202,11 +202,19 @@ def to_compare(
     """
     if not is_dataloader(environment.get("watched") or {}):
         return ""
+    values = ",".join(map(str, workers_to_compare(environment, workers, advised)))
+    return f"{from_anywhere()} tournament --vary workers={values} -- {command}"
+
+
+def workers_to_compare(
+    environment: Mapping[str, Any], workers: int, advised: Collection[int] = ()
+) -> tuple[int, ...]:
+    """Returns the numbers of workers that are worth a tournament of a watched run, in order; the
+    arguments are as in `to_compare`."""
     cores = int(environment.get("job_cpu_count") or environment.get("cpu_count") or 2)
     numbers = {0, 2 * workers, cores // 2, cores, *advised}
     # the script as it is, which has its own number, runs in any case
-    values = ",".join(str(number) for number in sorted(numbers - {workers}))
-    return f"{from_anywhere()} tournament --vary workers={values} -- {command}"
+    return tuple(sorted(numbers - {workers}))
 
 
 def to_prove(arguments: Mapping[str, Any], command: str) -> str:

@@ -27,7 +27,7 @@ from vitprof.experiments.headroom_runs import find_headroom
 from vitprof.experiments.tournament.planning import PlannedTrial, in_turns
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
 from vitprof.masking import masked_command
-from vitprof.recording.verdict import Advice, Verdict
+from vitprof.recording.verdict import Advice, Verdict, advised_workers
 from vitprof.store import RunStore, StoredRun, tournaments
 
 View = Callable[[int], TournamentView]
@@ -149,6 +149,23 @@ def proofs_of(
         else:
             found += _of_script(verdict, now, board)
     return tuple(found)
+
+
+def tournament_of_workers(store: RunStore, run: StoredRun) -> tournaments.StoredTournament | None:
+    """Returns the newest tournament on a watched script that has compared the numbers of workers
+    which are worth it (`own_script.workers_to_compare`); None where none has ended."""
+    advised = advised_workers(run.verdict.advice) if run.verdict is not None else ()
+    workers = run.config.workers or 0
+    wanted = own_script.workers_to_compare(run.environment, workers, advised)
+    for tournament in _may_prove(store, run):
+        script = tournament.spec.script
+        has_ended = tournament.status == "done" and not tournament.held
+        if script is None or not has_ended or not is_of_script(run, script):
+            continue
+        compared = dict(script.vary).get("workers", ())
+        if set(wanted) <= set(compared):
+            return tournament
+    return None
 
 
 def _may_prove(store: RunStore, run: StoredRun) -> list[tournaments.StoredTournament]:

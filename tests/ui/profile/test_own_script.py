@@ -9,11 +9,13 @@ import pytest
 from tests.stored_series import append_telemetry
 from tests.traces.written import trained_on_gpu
 from tests.ui.dashboard import add_run, app, charts, said
-from vitprof.config.own_script import own_config, with_loader
+from tests.ui.tournaments import add_script_tournament
+from vitprof.config.own_script import OwnScript, own_config, with_loader
 from vitprof.jobs.trace_runs import add_trace
 from vitprof.program import from_anywhere
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
+from vitprof.store.tournaments import set_status
 
 TOLD = {
     "device": "cpu",
@@ -101,6 +103,26 @@ def test_profile_and_compare(store: RunStore, run_id: int) -> None:
         .code[1]
         .value.endswith(" --vary workers=0,4,8,9 -- /venv/bin/python train.py")
     )
+
+
+def test_a_tournament_that_has_run_is_offered_as_one_to_run_again(
+    store: RunStore, run_id: int
+) -> None:
+    command = ("/venv/bin/python", "train.py")
+    facts = {"command": " ".join(command), "directory": "/work"}
+    store.update_run(run_id, facts=facts, environment={"cpu_count": 2})
+    offer = "Settings of its DataLoader against each other"
+    fewer = OwnScript(command, "/work", (("workers", (0, 1)),))
+    add_script_tournament(store, fewer, {})
+    whole = OwnScript(command, "/work", (("workers", (0, 1, 4)),))
+    number = add_script_tournament(store, whole, {}, status="paused")
+    assert offer in said(app(run=str(run_id)))
+    set_status(store, number, "done")
+    at = app(run=str(run_id))
+    assert offer not in said(at)
+    assert f"Tournament {number} has compared these settings of its DataLoader" in said(at)
+    assert "To run it again" in said(at)
+    assert at.code[1].value.endswith(" --vary workers=0,1,4 -- /venv/bin/python train.py")
 
 
 def test_transforms_and_headroom_of_a_run_that_has_them(store: RunStore, run_id: int) -> None:

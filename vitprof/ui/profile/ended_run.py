@@ -6,8 +6,11 @@ from vitprof import store
 from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict.answer import Answer
 from vitprof.config.device_rate import rate_if_valid
+from vitprof.config.own_script import is_own_script
+from vitprof.experiments.answers import tournament_of_workers
 from vitprof.recording.verdict import Verdict
-from vitprof.ui import findings
+from vitprof.store.tournaments import StoredTournament
+from vitprof.ui import findings, resources
 from vitprof.ui.profile import proof
 from vitprof.ui.tournament import state
 
@@ -38,3 +41,11 @@ class EndedRun:
     def begun_proofs(self) -> proof.Proofs:
         """Returns the proofs of its advice that have begun, the newest first."""
         return proof.begun(self.run)
+
+    @cached_property
+    def compared_workers(self) -> StoredTournament | None:
+        """Returns the tournament that has compared the numbers of workers which are offered for a
+        watched script; None where that is still to be done."""
+        if not is_own_script(self.run.config):
+            return None
+        return tournament_of_workers(resources.store(), self.run)

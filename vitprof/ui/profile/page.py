@@ -23,6 +23,7 @@ from vitprof.ui.profile.ended_run import EndedRun
 from vitprof.ui.profile.headroom_section import draw_headroom
 from vitprof.ui.profile.rank_section import draw_ranks
 from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.tournament import state
 
 
 @guarded
@@ -162,11 +163,29 @@ def _draw_of_own_script(ended: EndedRun) -> None:
     if own_script.is_own_script(run.config):
         compare = runs.to_compare_here(run)
     if compare:
-        st.markdown("Settings of its DataLoader against each other, a tournament of this script:")
-        st.code(compare, language=None, wrap_lines=True)
+        _draw_tournament_of_workers(ended, compare)
     measured = headroom.own_headroom(run.facts)
     if measured is not None and ended.verdict.is_conclusive:
         st.markdown(escaped(headroom.own_headroom_sentence(measured)))
+
+
+def _draw_tournament_of_workers(ended: EndedRun, compare: str) -> None:
+    """Draws the tournament to type, and the one that has compared the same settings already."""
+    compared = ended.compared_workers
+    if compared is None:
+        st.markdown("Settings of its DataLoader against each other, a tournament of this script:")
+        st.code(compare, language=None, wrap_lines=True)
+        return
+    st.markdown(f"Tournament {compared.id} has compared these settings of its DataLoader:")
+    st.page_link(
+        "pages/tournament.py",
+        label="All figures",
+        icon=":material/emoji_events:",
+        query_params={state.CHOSEN: str(compared.id)},
+        help="Opens it on *Try fixes*: every run, more rounds.",
+    )
+    st.markdown("To run it again, as after a change of the script:")
+    st.code(compare, language=None, wrap_lines=True)
 
 
 def _draw_advice(ended: EndedRun, advice: Advice, place: int, *, with_buttons: bool) -> None:

@@ -11,7 +11,7 @@ from vitprof.charts import style
 from vitprof.config import RunConfig, own_script
 from vitprof.errors import ConfigError
 from vitprof.export import code
-from vitprof.export.markdown import answer_markdown, next_command
+from vitprof.export.markdown import answer_markdown, is_to_be_watched_again, next_command
 from vitprof.recording.verdict import Advice
 from vitprof.ui import answer_card
 from vitprof.ui.profile import live, proof, runs, settings
@@ -75,6 +75,9 @@ def _draw_fix_buttons(ended: EndedRun) -> None:
             label = "As a patch"
         elif fix.place is not None and answer.advice[fix.place].arguments:
             label = "Prove it"
+        elif ended.compared_workers is not None and not is_to_be_watched_again(answer):
+            # what the line would run has run: the list below says where
+            return
         if line:
             with st.popover(label, icon=":material/balance:", help=TYPE_HELP):
                 st.markdown("Type this in the folder of your script:")
