@@ -16,6 +16,8 @@ from tests import ROOT
 from tests.cli.test_check import add
 from tests.command_line import Call
 from tests.engine_fixtures import small_home  # noqa: F401
+from vitprof.analysis.timing.loading import STAGE_WORDS
+from vitprof.analysis.verdict import answer, rendering
 from vitprof.cli import app
 from vitprof.cli.tournament.spelling import in_full
 from vitprof.store import RunStore
@@ -119,6 +121,19 @@ def test_a_guide_begins_with_a_command_and_ends_with_what_one_sees() -> None:
         last = text.rpartition("\n## ")[2]
         assert last.startswith("What you see\n"), page.name
         assert re.search(r"^(```text|\| )", last, re.MULTILINE), page.name
+
+
+def test_the_causes_in_the_guide_are_called_as_they_are_shown() -> None:
+    """Its table said "dataset" where page and terminal said "reading"."""
+    text = (ROOT / "docs" / "guide" / "slow-loader.md").read_text(encoding="utf-8")
+    table = [line.split("|")[1] for line in text.splitlines() if line.startswith("| *")]
+    named = {word for cell in table for word in re.findall(r"\*([^*]+)\*", cell)}
+    shown = {*answer.PART_WORDS.values(), *answer.READS.values(), answer.UNCLEAR}
+    headlines = {*rendering.HEADLINES.values(), rendering.NOT_MEASURABLE, "Not input-bound"}
+    of_charts = {"These shares are not reliable"}
+    assert len(named) > 10
+    assert named <= shown | headlines | of_charts
+    assert {*answer.READS.values(), STAGE_WORDS["read"]} <= named
 
 
 def test_what_one_sees_replaces_blocks_of_the_last_section_in_their_order() -> None:
