@@ -31,7 +31,7 @@ def test_named_and_given() -> None:
     }  # seconds an epoch of 60,000, in the article's table
     for batch, seconds in article.items():
         assert card.compute_s(batch) * 60_000 / batch == pytest.approx(seconds, rel=0.15)
-    assert "article" in card.origin
+    assert "RTX 2060" in card.origin
     device = device_of_times(1.5, 20)
     assert device == "simulated:1.5,20"
     assert (is_given(device), card_of(device), device_for(device, "b/16", 224, "bf16")) == (

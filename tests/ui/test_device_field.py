@@ -53,7 +53,7 @@ def test_a_gpu_that_cannot_be_used_is_said_beside_it(
     gpus.append(VisibleGpu(0, "Tesla T4", "GPU-1", 15e9, cuda_driver=(12, 2), capability=(7, 5)))
     monkeypatch.setattr(resources, "driver", lambda: "535.104")
     at = field()
-    assert at.selectbox(key="here").options[0] == "automatic: the CPU, Tesla T4 cannot be used"
+    assert at.selectbox(key="here").options[0] == "automatic: the CPU"
     (line,) = warnings(at)
     told = "NVIDIA driver 535.104: it knows CUDA up to 12.2, and PyTorch 2.15.0+cu132 is built for CUDA"
     assert line.startswith(told)
@@ -67,14 +67,16 @@ def test_a_gpu_that_cannot_be_used_is_said_beside_it(
 
 
 def test_what_is_offered(gpus: list[VisibleGpu]) -> None:
-    options = field().selectbox(key="here").options
-    assert options[0] == "automatic: the CPU, no GPU here"
+    at = field()
+    options = at.selectbox(key="here").options
+    assert options[0] == "automatic: the CPU"
+    assert not at.caption, "it fits its field, and is not said again below"
     assert {"H100, simulated", "A100, simulated", "laptop RTX 4060, simulated"} < set(options)
     assert options[-2:] == ["own simulated device", "cpu"]
     st.cache_resource.clear()
     gpus.append(H100)
     assert field().selectbox(key="here").options[:2] == [
-        f"automatic: {H100.name}",
+        "automatic: H100 80GB HBM3",
         f"cuda:0 ({H100.name})",
     ]
     st.cache_resource.clear()

@@ -56,7 +56,7 @@ CARDS = choices.by_name(
     # to 2.37 GHz that a laptop's power limit decides.
     Card("rtx4060-laptop", "laptop RTX 4060", 11.6e12, 23.2e12, 256e9, 15.75e9),
     # NVIDIA's Turing GPU architecture paper. The second rate is that of fp16: Turing has no bf16.
-    Card("rtx2060-article", "RTX 2060 of the article", 6.45e12, 25.8e12, 336e9, 15.75e9),
+    Card("rtx2060-article", "RTX 2060", 6.45e12, 25.8e12, 336e9, 15.75e9),
     # NVIDIA's data sheets, SXM with 80 GB
     Card("a100", "A100", 19.5e12, 312e12, 2039e9, 31.5e9),
     Card("h100", "H100", 67e12, 989e12, 3350e9, 63e9),
@@ -80,7 +80,10 @@ class PublishedMeasurement:
 TIMM = "timm's table of training on an RTX 3090 (PyTorch 1.12, AMP)"
 MEASURED: dict[str, PublishedMeasurement] = {
     "tiny": PublishedMeasurement(
-        CARDS["rtx2060-article"], "fp32", 70e-6, "the article's table of an RTX 2060"
+        CARDS["rtx2060-article"],
+        "fp32",
+        70e-6,
+        "a published table of seconds for an epoch on an RTX 2060 (docs/simulated.md)",
     ),
     "ti/16": PublishedMeasurement(RTX_3090, "bf16", 1 / 2293.54, TIMM),
     "s/16": PublishedMeasurement(RTX_3090, "bf16", 1 / 1052.92, TIMM),
@@ -182,7 +185,7 @@ ARTICLE = "rtx2060-article"
 ARTICLE_FIGURES = (
     66e-3,
     70e-6,
-    "fitted to an article's in-memory column on an RTX 2060 (largest error 14%)",
+    "fitted to a published table of seconds for an epoch on an RTX 2060 (largest error 14%; docs/simulated.md)",
 )
 """Seconds for each step and each sample, and their origin, of the one card that was measured with one of these models
 (`tiny`): they fit the article's table of seconds for an epoch by batch size. 66 ms a step are far more than launching
