@@ -7,7 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.datasets.own.test_readers import folder
-from tests.ui.dashboard import app, click
+from tests.ui.dashboard import app, click, read
 from vitprof.config import estimates
 from vitprof.config.strategies import STRATEGIES
 from vitprof.datasets import catalog
@@ -109,6 +109,20 @@ def suited(at: AppTest) -> tuple[object, ...]:
         at.number_input(key="set-batch_size").value,
         at.number_input(key="set-least_steps").value,
     )
+
+
+def test_folders_are_named_by_their_last_names(
+    store: RunStore, tmp_path: Path, alone: None
+) -> None:
+    """The sidebar is narrow: whole paths took three lines."""
+    inside = tmp_path / "photos"
+    (inside / "cats").mkdir(parents=True)
+    at = app()
+    at.text_input(key="own-spec").input(str(inside)).run()
+    folders = at.selectbox(key="own-below")
+    assert (folders.label, folders.options) == ("Folders in photos", ["cats"])
+    assert str(inside) in read(folders.help)
+    assert read(at.button(key="own-up").label) == f"Up to {tmp_path.name}"
 
 
 def is_said(at: AppTest, words: str) -> bool:

@@ -226,10 +226,21 @@ def _draw_folders(typed: str) -> None:
     if folder is None:
         return
     names = _folders_in(folder)
-    up, list_of = st.columns([3, 5], vertical_alignment="bottom")
     above = folder.parent
-    up.button(
-        "Up",
+    # below each other, and by their last names: the sidebar is narrow, and the field above has the path
+    st.selectbox(
+        f"Folders in {texts.escaped(_last_name(folder))}",
+        names,
+        index=None,
+        placeholder=formats.count(len(names), "folder"),
+        key=BELOW,
+        help=f"In {texts.escaped(str(folder))}. Chooses one of them; its own folders are then listed.",
+        on_change=_go_below,
+        args=(folder,),
+        disabled=not names,
+    )
+    st.button(
+        f"Up to {texts.escaped(_last_name(above))}",
         key="own-up",
         icon=":material/arrow_upward:",
         help=f"To {texts.escaped(str(above))}.",
@@ -237,17 +248,11 @@ def _draw_folders(typed: str) -> None:
         on_click=_go_to,
         args=(above,),
     )
-    list_of.selectbox(
-        f"Folders in {texts.escaped(str(folder))}",
-        names,
-        index=None,
-        placeholder=formats.count(len(names), "folder"),
-        key=BELOW,
-        help="Chooses one of them; its own folders are then listed.",
-        on_change=_go_below,
-        args=(folder,),
-        disabled=not names,
-    )
+
+
+def _last_name(folder: Path) -> str:
+    """Returns the last name of a folder's path; "/" for the root, which has none."""
+    return folder.name or str(folder)
 
 
 def _folder_of(typed: str) -> Path | None:
