@@ -14,7 +14,7 @@ from tests.store.postgresql import Server
 from vitprof.config import RunConfig
 from vitprof.recording.columns import RunSummary
 from vitprof.recording.verdict import NoVerdict, Verdict
-from vitprof.store import RunQuery, RunStore
+from vitprof.store import HelperCounts, RunGroup, RunQuery, RunStore
 
 NAN = math.nan
 
@@ -186,6 +186,21 @@ def test_runs_are_found_filtered_and_sorted(
     listed: RunStore, query: dict[str, object], expected: list[int]
 ) -> None:
     assert ids(listed, **query) == expected
+
+
+def test_runs_made_for_others_are_counted_by_what_for(store: RunStore) -> None:
+    fill(store)
+    assert store.count_helpers(RunQuery()) == HelperCounts(of_tournaments=0, of_runs=1)
+    trials = [
+        add(store, "lmdb", group_key=RunGroup("tournament", 3).key, role=f"lmdb#{n}")
+        for n in (1, 2)
+    ]
+    assert store.count_helpers(RunQuery()) == HelperCounts(of_tournaments=2, of_runs=1)
+    only_lmdb = RunQuery(filters={"strategy": ("lmdb",)}, helpers=True)
+    assert store.count_helpers(only_lmdb) == HelperCounts(of_tournaments=2, of_runs=0)
+    assert store.count_helpers(RunQuery(text="nothing like it")).total == 0
+    store.delete(trials[0])
+    assert store.count_helpers(RunQuery()).of_tournaments == 1, "without what was deleted"
 
 
 def test_pages_hold_every_run_once_and_choices_are_what_there_is(listed: RunStore) -> None:

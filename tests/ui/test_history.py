@@ -1,8 +1,11 @@
 """The History page: what it lists, its address, and what is done with the runs ticked in it."""
 
 import io
+import math
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -11,8 +14,10 @@ from streamlit.testing.v1 import AppTest
 
 from tests.store.test_nodes import made
 from tests.ui.dashboard import LIMIT_S, add_run, address, app, click, kept_in_url, said, shown
+from vitprof import formats
 from vitprof.analysis.verdict import rendering
 from vitprof.export import bundle
+from vitprof.recording.columns import RunSummary
 from vitprof.recording.verdict import Verdict
 from vitprof.store import RunRow, RunStore
 from vitprof.store.database import runs as runs_table
@@ -74,7 +79,7 @@ def test_without_runs_it_says_what_to_do_and_then_a_row_what_a_run_was(store: Ru
     store.tag(done, ["one", "two"])
     store.edit(done, note="a word")
     add_run(store, status="failed", device="simulated:5,0")
-    first = ["run", "open", "idle", "name", "verdict", "spark", "speed", "created"]
+    first = ["run", "open", "idle", "name", "verdict", "speed", "created"]
     assert list(app("history").dataframe[0].value) == first, "they fit a window of 1366 px"
     at = app("history", more="true")
     table = at.dataframe[0].value.set_index("run")
@@ -160,6 +165,80 @@ def test_the_page_is_as_it_was_left_and_helper_runs_are_listed_when_asked_for(
     at.toggle(key="helpers").set_value(True).run()
     assert listed(at) == [rung, helper, two, one]
     assert kept_in_url(at)["helpers"] is True
+
+
+def test_a_speed_is_rounded_as_on_the_page_of_its_run(store: RunStore) -> None:
+    for samples_per_s in (45.68, 9994.6, None):
+        summary = (
+            RunSummary(n_steps=9)
+            if samples_per_s is None
+            else RunSummary(n_steps=9, samples_per_s=samples_per_s)
+        )
+        store.update_run(add_run(store), summary=summary)
+    speeds = app("history", sort="Oldest first").dataframe[0].value["speed"]
+    words = [formats.number(value) for value in speeds[:2]]
+    assert (list(speeds[:2]), words) == ([45.7, 9990.0], ["45.7", "9,990"])
+    assert math.isnan(speeds[2])
+
+
+def test_runs_of_tournaments_are_counted_and_can_be_listed(store: RunStore) -> None:
+    """ "3 runs" were said where there were 41."""
+    own = add_run(store)
+    trials = [add_run(store, group_key=f"tournament:{of}", role=f"memory#{of}") for of in (1, 1, 2)]
+    at = app("history")
+    assert listed(at) == [own]
+    assert "1 run, and 3 of tournaments" in said(at)
+    click(at, "history-switch-helpers")
+    assert listed(at) == [*trials[::-1], own]
+    assert "4 runs, with 3 of tournaments" in said(at)
+    assert at.toggle(key="helpers").value, "the same switch as under Filters"
+    click(at, "history-switch-helpers")
+    assert listed(at) == [own]
+    add_run(store, group_key=f"headroom:{own}", role="A")
+    assert "1 run, and 3 of tournaments and 1 made for other runs" in said(at.run())
+    store.delete(own)
+    at.run()
+    assert "No run of your own yet. There are 3 of tournaments." in said(at)
+    click(at, "history-switch-helpers")
+    assert listed(at) == trials[::-1]
+
+
+def test_a_run_that_begins_or_ends_elsewhere_is_shown_without_a_reload(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a console; each change happens after the page was drawn, and before its first check."""
+    changes: list[Callable[[], object]] = []
+    as_of_now = history._as_of_now
+
+    def check(*args: Any) -> history.Drawn:
+        if changes:
+            changes.pop()()
+        return as_of_now(*args)
+
+    monkeypatch.setattr(history, "_as_of_now", check)
+    changes.append(lambda: add_run(store, status="running"))
+    at = app("history")
+    assert listed(at) == [1], "the first run"
+    changes.append(lambda: store.update_run(1, status="failed"))
+    at.run()
+    assert list(at.dataframe[0].value["verdict"][0]) == ["failed"]
+    changes.append(lambda: add_run(store, group_key="tournament:1", role="memory#1"))
+    assert "1 run, and 1 of tournaments" in said(at.run())
+    at.text_input(key="q").set_value("#3").run()
+    assert listed(at) == []
+    changes.append(lambda: add_run(store))
+    assert listed(at.run()) == [3]
+
+
+def test_nothing_is_drawn_anew_while_a_dialog_is_open(
+    store: RunStore, ticked: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticked.add(add_run(store))
+    at = app("history")
+    checks: list[object] = []
+    monkeypatch.setattr(history, "_as_of_now", lambda *args: checks.append(args))
+    at.button(key="history-edit").click().run()
+    assert not checks, "it would close the dialog, and what was typed would be lost"
 
 
 def test_pages(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from vitprof.store.database import (
 from vitprof.store.run_store import MAX_NOTE, MAX_TAG, RunStore
 from vitprof.store.stored_run import (
     SORTS,
+    HelperCounts,
     RunGroup,
     RunQuery,
     RunRow,
@@ -24,6 +25,7 @@ __all__ = [
     "MAX_TAG",
     "SORTS",
     "STORE_VERSION",
+    "HelperCounts",
     "MissingError",
     "RunGroup",
     "RunQuery",

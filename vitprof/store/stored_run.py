@@ -7,7 +7,7 @@ import math
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, cast, get_args
 
 import psutil
@@ -31,6 +31,8 @@ OF_A_SEARCH = "autotune:"
 run and no tournament."""
 OF_A_PREDICTION = "prediction:"
 """Begins the keys of groups that earlier versions made for a prediction, as older bundles have them."""
+OF_A_TOURNAMENT = "tournament:"
+"""Begins the keys of the groups of tournaments (`RunGroup.key`)."""
 
 
 @dataclass(frozen=True)
@@ -308,6 +310,20 @@ class RunQuery:
                 raise ConfigError(name, values[0], many)
 
 
+@dataclass(frozen=True, slots=True)
+class HelperCounts:
+    """How many runs were made for others, by what for."""
+
+    of_tournaments: int
+    """Trials of tournaments."""
+    of_runs: int
+    """Those that measure the headroom of a run, and those of searches that earlier versions made."""
+
+    @property
+    def total(self) -> int:
+        return self.of_tournaments + self.of_runs
+
+
 class RunLists(Database):
     """Lists of runs. All methods raise `StoreError`."""
 
@@ -339,6 +355,18 @@ class RunLists(Database):
         total = sa.select(sa.func.count(runs.c.id)).where(*_conditions(query))
         with self.transaction() as db:
             return int(db.execute(total).scalar_one())
+
+    def count_helpers(self, query: RunQuery) -> HelperCounts:
+        """Returns how many runs made for others match `query`, whether or not it lists them."""
+        conditions = [*_conditions(replace(query, helpers=True)), runs.c.group_key > ""]
+        of_a_tournament = runs.c.group_key.startswith(OF_A_TOURNAMENT)
+        count = sa.select(
+            sa.func.count(runs.c.id),
+            sa.func.count(sa.case((of_a_tournament, runs.c.id))),
+        ).where(*conditions)
+        with self.transaction() as db:
+            total, of_tournaments = db.execute(count).one()
+        return HelperCounts(int(of_tournaments), int(total) - int(of_tournaments))
 
     def live_runs(self) -> list[LiveRun]:
         """Returns the queued and running runs, oldest first, even those that this version cannot read in

@@ -6,8 +6,10 @@ name in the URL, where it keeps its value by itself. Some are plural so that the
 names of the sidebar's settings.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,17 +20,22 @@ from streamlit import column_config as column
 from vitprof import formats, program, store
 from vitprof.charts import style
 from vitprof.config.bounds import MAX_SEARCH
+from vitprof.errors import VitprofError
 from vitprof.export import bundle
 from vitprof.store.nodes import PossiblePart
 from vitprof.ui import history_actions, notifications, resources, tables, texts, widgets
+
+CHECK_S = 3.0
+"""Seconds between two checks whether the list has changed: a run may be started from a console."""
 
 
 @texts.guarded
 def page() -> None:
     st.title("History", anchor=False)
     texts.draw_problem()
-    if not resources.store().count_runs(store.RunQuery(helpers=True)):
+    if not resources.store().count_runs(EVERY_RUN):
         _draw_nothing_yet()
+        _draw_anew_when_changed(EVERY_RUN, Drawn())
         return
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-head"):
         query = draw_search()
@@ -39,6 +46,46 @@ def page() -> None:
     st.query_params.pop(widgets.RUNS, None)  # Compare's; the browser's Back leaves it in the URL
 
 
+EVERY_RUN = store.RunQuery(helpers=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a list was drawn of, as far as it may change by itself."""
+
+    total: int = 0
+    """Runs that match the query."""
+    helpers: store.HelperCounts = store.HelperCounts(0, 0)
+    """Runs made for others that match it, whether listed or not."""
+    live: frozenset[tuple[int, str]] = frozenset()
+    """Number and status of each run of the page that goes on."""
+    listed: frozenset[int] = frozenset()
+    """Numbers of the runs of the page."""
+
+
+def _draw_anew_when_changed(query: store.RunQuery, drawn: Drawn) -> None:
+    """Draws the page anew once another program has started, ended or deleted a run of this list.
+
+    Not while a dialog is open: that would be closed, and what was typed lost.
+    """
+    dialog_open = bool(st.session_state.get(notifications.DIALOG_OPEN))
+    if not dialog_open:
+        st.fragment(_check, run_every=CHECK_S)(query, drawn)
+
+
+def _check(query: store.RunQuery, drawn: Drawn) -> None:
+    with contextlib.suppress(VitprofError):  # the store is away; the next draw says so
+        if _as_of_now(query, drawn.listed) != drawn:
+            st.rerun(scope="app")
+
+
+def _as_of_now(query: store.RunQuery, listed: frozenset[int]) -> Drawn:
+    """Returns what a list of the runs with these numbers would be drawn of now."""
+    runs = resources.store()
+    live = frozenset((run.id, run.status) for run in runs.live_runs() if run.id in listed)
+    return Drawn(runs.count_runs(query), runs.count_helpers(query), live, listed)
+
+
 @texts.guarded
 def _draw_list(query: store.RunQuery) -> None:
     """Draws the runs found.
@@ -46,18 +93,23 @@ def _draw_list(query: store.RunQuery) -> None:
     The actions and the table are above the pager, but drawn after it: they depend on it.
     """
     total = resources.store().count_runs(query)
+    helpers = resources.store().count_helpers(query)
     if not total:
-        _draw_no_match(query.text)
+        _draw_no_match(query, helpers)
+        _draw_anew_when_changed(query, Drawn(total, helpers))
         return
     with st.container(key="history-list"):
         bar = st.container(key="history-actions")
         listed = st.container()
-    before, size, more = draw_pager(total)
+    before, size, more = draw_pager(total, helpers, helpers_listed=query.helpers)
     with listed:
         rows = resources.store().list_runs(query, limit=size, offset=before)
         ticked = draw_table(rows, more=more)
     with bar:
         history_actions.draw_actions(ticked)
+    live = frozenset((row.id, row.status) for row in rows if row.live)
+    numbers = frozenset(row.id for row in rows)
+    _draw_anew_when_changed(query, Drawn(total, helpers, live, numbers))
 
 
 def _draw_nothing_yet() -> None:
@@ -79,22 +131,64 @@ def _draw_nothing_yet() -> None:
         history_actions.draw_deleted()
 
 
-def _draw_no_match(text: str) -> None:
-    sought = "these filters"
-    if text.strip():
-        sought = f"the search for **{texts.escaped(text.strip())}**"
-    st.info(
-        f"No run matches {sought}. Trials of "
-        "tournaments and other runs made for another one are only found with *Also helper runs*.",
-        icon=":material/search_off:",
-    )
+def _draw_no_match(query: store.RunQuery, helpers: store.HelperCounts) -> None:
+    text = query.text.strip()
+    narrowed = bool(text) or any(query.filters.values())
+    words = "No run of your own yet."
+    if narrowed:
+        sought = f"the search for **{texts.escaped(text)}**" if text else "these filters"
+        words = f"No run matches {sought}."
+    hidden = not query.helpers and helpers.total
+    if hidden:
+        words += f" There {'is' if helpers.total == 1 else 'are'} {helpers_in_words(helpers)}."
+    st.info(words, icon=":material/search_off:")
+    with st.container(horizontal=True):
+        if narrowed:
+            st.button(
+                "Clear search and filters",
+                key="history-clear",
+                on_click=clear,
+                icon=CLEAR_ICON,
+                help="Shows every run again.",
+            )
+        if hidden:
+            _draw_switch(helpers_listed=False)
+
+
+HELPERS = "helpers"
+"""Key of the switch for runs made for others, and its name in the URL."""
+HELPERS_LABEL = "Also runs of tournaments and headroom"
+HELPERS_HELP = "Runs made for another one: anchors of its headroom, and trials of tournaments."
+
+
+def helpers_in_words(helpers: store.HelperCounts) -> str:
+    """Returns how many runs were made for others: 38 of tournaments, 38 of tournaments and 2
+    made for other runs.
+    """
+    parts = []
+    if helpers.of_tournaments:
+        parts.append(f"{helpers.of_tournaments:,} of tournaments")
+    if helpers.of_runs:
+        parts.append(f"{helpers.of_runs:,} made for other runs")
+    return " and ".join(parts)
+
+
+def _draw_switch(*, helpers_listed: bool) -> None:
+    """Draws the button that shows the runs made for others, or hides them."""
+    words = "Hide those" if helpers_listed else "Show those"
     st.button(
-        "Clear search and filters",
-        key="history-clear",
-        on_click=clear,
-        icon=CLEAR_ICON,
-        help="Shows every run again.",
+        words,
+        key="history-switch-helpers",
+        type="tertiary",
+        on_click=_list_helpers,
+        args=(not helpers_listed,),
+        help=f"{HELPERS_HELP} The same as *{HELPERS_LABEL}* under *Filters*.",
     )
+
+
+def _list_helpers(wanted: bool) -> None:
+    st.session_state[HELPERS] = wanted
+    show_first_page()
 
 
 TURN = "history-import-turn"
@@ -244,12 +338,7 @@ def draw_search() -> store.RunQuery:
     about = "By verdict, strategy, data set, device, status and tag."
     icon = ":material/filter_alt:"
     with st.popover("Filters", icon=icon, help=about, key="history-filters"):
-        helpers = st.toggle(
-            "Also helper runs",
-            key="helpers",
-            help="Runs made for another one: anchors of its headroom, and trials of tournaments.",
-            **OF_SEARCH,
-        )
+        helpers = st.toggle(HELPERS_LABEL, key=HELPERS, help=HELPERS_HELP, **OF_SEARCH)
         about = "Shows every run again."
         st.button(
             "Clear filters",
@@ -277,9 +366,13 @@ def draw_search() -> store.RunQuery:
     )
 
 
-def draw_pager(total: int) -> tuple[int, int, bool]:
+def draw_pager(
+    total: int, helpers: store.HelperCounts, *, helpers_listed: bool
+) -> tuple[int, int, bool]:
     """Draws the choice of a page of `total` runs, and of more columns; returns how many runs come
     before the page, its size, and whether all columns are wanted.
+
+    `helpers`: how many runs made for others match, which are among those listed if `helpers_listed`.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
         # shown before the size, drawn after it: it depends on it
@@ -295,11 +388,18 @@ def draw_pager(total: int) -> tuple[int, int, bool]:
         listed = formats.count(total, "run")
         if pages > 1:
             listed = f"{before + 1:,} to {min(before + size, total):,} of {listed}"
-        st.caption(listed, width="content")
+        if helpers.total:
+            made = helpers_in_words(helpers)
+            listed += f", with {made}" if helpers_listed else f", and {made}"
+        with st.container(horizontal=True, vertical_alignment="center", width="content"):
+            st.caption(listed, width="content")
+            if helpers.total:
+                _draw_switch(helpers_listed=helpers_listed)
         more = st.toggle(
             "More columns",
             **widgets.kept(MORE),
-            help="Also strategy, data, batch size, device, tags, note, and all idle time.",
+            help="Also a picture of the idle time over the run, strategy, data, batch size, device, tags, note, "
+            "and all idle time.",
         )
     return before, size, more
 
@@ -365,22 +465,26 @@ def sparkline(values: Sequence[float | None]) -> list[float]:
 COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
     "run": (
         lambda r: r.id,
-        column.NumberColumn("Run", help="Number of the run.", format="%d", pinned=True, width=50),
+        column.NumberColumn("Run", help="Number of the run.", format="%d", pinned=True, width=46),
     ),
     "open": (
         lambda r: "Open",
         # a click on a cell would do it, too, but so would the keyboard's arrows and the tab key
         column.ButtonColumn(
-            "Open", type="tertiary", help="Its verdict, charts and figures.", width=64, key=OPENED
+            "Open", type="tertiary", help="Its verdict, charts and figures.", width=60, key=OPENED
         ),
     ),
     "idle": (
         lambda r: tables.in_percent(r.idle_frac),
-        column.NumberColumn("Idle", help=tables.IDLE_HELP, format="%g%%", width=70),
+        column.NumberColumn("Idle", help=tables.IDLE_HELP, format="%g%%", width=60),
     ),
     "name": (
         lambda r: r.name,
-        column.TextColumn("Name", help="Its name; Edit changes it.", width=222),
+        column.TextColumn(
+            "Name",
+            help="Its name; Edit changes it. A double click shows all of a long one.",
+            width=344,
+        ),
     ),
     "verdict": (
         chips,
@@ -390,7 +494,7 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
             "device was used.",
             options=list(CHIPS),
             color=list(CHIPS.values()),
-            width=222,
+            width=240,
         ),
     ),
     "spark": (
@@ -408,9 +512,9 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
         ),
     ),
     "speed": (
-        lambda r: r.samples_per_s and round(r.samples_per_s),
+        lambda r: None if r.samples_per_s is None else tables.rounded(r.samples_per_s),
         column.NumberColumn(
-            "Samples/s", help=tables.help_of("samples_per_s"), format="localized", step=1, width=90
+            "Samples/s", help=tables.help_of("samples_per_s"), format="localized", width=84
         ),
     ),
     "device_idle": (
@@ -446,7 +550,7 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
     ),
 }
 """Name of a column -> its value for a run, and how it is shown."""
-FIRST = ("run", "open", "idle", "name", "verdict", "spark", "speed", "created")
+FIRST = ("run", "open", "idle", "name", "verdict", "speed", "created")
 """The columns that are always shown, which fit a window of 1366 px; the others come on request."""
 MORE = "more"
 """Whether the other columns are shown, in the URL."""
@@ -472,6 +576,7 @@ def draw_table(rows: Sequence[store.RunRow], *, more: bool) -> list[store.RunRow
         help=f"When it was queued, in {about_zone}.",
         format="YYYY-MM-DD HH:mm",
         timezone=zone or "UTC",
+        width=118,
     )
     select: dict[str, Any] = {"on_select": "rerun", "selection_mode": "multi-row"}
     order = list(FIRST)

@@ -87,8 +87,8 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
         st.caption(f"{formats.count(len(ids), 'run')} ticked: {texts.listed(ids)}")
     else:
         st.caption(
-            "Tick runs at the left to compare, run again, edit, export or delete them; by keyboard "
-            "with the arrow keys and Shift+Space."
+            "Tick runs at the left to compare, run again, edit, export or delete them.",
+            help="By keyboard: the arrow keys move, Shift+Space ticks.",
         )
 
 
