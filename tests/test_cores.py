@@ -38,6 +38,14 @@ def test_the_smaller_of_affinity_and_quota(
     assert cores.job_cores(tmp_path) == expected
 
 
+def test_the_processor_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert cores.processor_name(tmp_path) == "aarch64", "where Linux names none"
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\nmodel name\t: AMD EPYC 7B13\n")
+    assert cores.processor_name(tmp_path) == "AMD EPYC 7B13"
+
+
 def test_a_process_that_may_use_one_core_says_so() -> None:
     code = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); from vitprof import cores; "
     code += "mine = cores.job_cores(); print(mine, cores.cores_in_words(mine, os.cpu_count() or 1))"

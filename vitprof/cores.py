@@ -2,6 +2,7 @@
 
 import math
 import os
+import platform
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,16 @@ def cores_in_words(usable: int, all_cores: int) -> str:
     if usable == all_cores:
         return f"{all_cores} cores"
     return f"{usable} of {all_cores} cores are yours"
+
+
+def processor_name(root: Path = Path("/")) -> str:
+    """Returns the processor's name, such as "AMD EPYC 7B13". `root`: where `proc` is."""
+    for line in _read(root / "proc/cpuinfo").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    # Not Linux, or a processor, such as ARM's, that Linux does not name. `platform.processor()` would
+    # start a process.
+    return platform.machine()
 
 
 def control_groups(controller: str, root: Path = Path("/")) -> Iterator[list[Path]]:

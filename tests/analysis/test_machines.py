@@ -39,6 +39,13 @@ def test_the_share_is_that_of_now_and_starved_is_since_it_began() -> None:
     assert added(steps([0.9], t=t)).starved_s() == BUCKET_S
 
 
+def test_only_the_time_that_was_trained_counts_as_starved() -> None:
+    """30 s were said of a job that had trained for 10 s."""
+    ten = {name: values[:10] for name, values in steps([0.9], t=34 * BUCKET_S + 5).items()}
+    assert added(ten).starved_s() == 10
+    assert added(steps([0.9] * 2, t=34 * BUCKET_S + 5)).starved_s() == 2 * BUCKET_S
+
+
 def test_steps_may_come_in_any_parts() -> None:
     whole = steps([0.1, 0.4, 0.3])
     cut = [

@@ -28,7 +28,11 @@ def test_recent_runs_and_all_that_go_on(store: RunStore) -> None:
         "running", 0, environment=of_eight | {"rank": 4}
     )  # another node of a job: that of rank 0 has all its devices
     failed = made("failed", 1)
+    with_simulated = {work.id: work for work in work_since(store, 7, simulated=True)}
+    (simulated,) = (work for work in with_simulated.values() if work.simulated)
+    assert simulated.device == "simulated:5,0"
     found = {work.id: work for work in work_since(store, 7)}
+    assert simulated.id not in found
     assert list(found) == [failed, queued, old, large, plain]
     assert [(work.live, work.queued) for work in found.values()][1:4] == [
         (True, True),

@@ -1,10 +1,13 @@
 """The page of all machines: what is starved now, and what it cost."""
 
+import re
+
 import pytest
 
 from tests.series import made_steps
-from tests.ui.dashboard import add_run, app, said
+from tests.ui.dashboard import add_run, app, read, said
 from vitprof.config import RunConfig
+from vitprof.config.device_rate import DEVICE_RATE
 from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 from vitprof.store.chunks import chunks_of
@@ -27,7 +30,9 @@ def running(store: RunStore, wait_s: float, host: str, user: str) -> int:
     ("seconds", "words"),
     [
         (0, ""),
+        (10, "under 30 s"),
         (30, "30 s"),
+        (59, "30 s"),
         (60, "1 min"),
         (90, "1 min"),
         (3570, "59 min"),
@@ -42,6 +47,10 @@ def test_how_long_a_job_has_been_starved(seconds: float, words: str) -> None:
 def test_without_runs(store: RunStore) -> None:
     at = app("machines")
     assert "No job is running." in said(at)
+    assert {"Name", "Processor", "Memory", "GPU", "PyTorch"} <= set(
+        re.findall(r"\*\*(\w+)\*\*", said(at))
+    )
+    assert at.get("progress"), "what this machine does now"
     assert "No run on a real device ended in the days chosen" in said(at)
 
 
@@ -64,6 +73,56 @@ def test_what_is_starved_now_comes_first_and_filters_hold(store: RunStore) -> No
     )
     at = at.multiselect(key="user").set_value(["ada"]).run()
     assert at.dataframe[0].value["Run"].tolist() == [fed]
-    assert "None of 1 running job is starved now." in said(at)
+    assert "The running job is not starved now." in said(at)
     at = app("machines", machine="gpu-02")
     assert at.dataframe[0].value["Run"].tolist() == [starved]
+
+
+def test_a_job_on_a_simulated_device_is_listed_and_does_not_count(store: RunStore) -> None:
+    """It was said that no job is running."""
+    add_run(store, n=0, status="running", device="simulated:h100")
+    at = app("machines")
+    assert "No job is running on a real device; 1 job runs on a simulated one." in said(at)
+    assert at.dataframe[0].value["Devices"].tolist() == ["1 x simulated H100"]
+
+
+def test_what_is_not_known_of_the_only_job_is_not_said(store: RunStore) -> None:
+    """A job without a step was said not to be starved."""
+    add_run(store, n=0, status="running")
+    assert "The running job has no steps yet." in said(app("machines"))
+
+
+def ended(store: RunStore, user: str) -> None:
+    summary = RunSummary(n_samples=7200, samples_per_s=2.0, exposed_wait_frac=0.25)
+    run_id = add_run(store, device="cpu")
+    store.update_run(run_id, created_utc=now_utc(), owner_user=user, summary=summary)
+
+
+def test_costs_are_divided_only_by_what_tells_them_apart(store: RunStore) -> None:
+    ended(store, "ada")
+    at = app("machines")
+    assert "in 1 run." in said(at)
+    assert not at.dataframe, "one row would say the same again"
+    ended(store, "bob")
+    at = app("machines")
+    (by,) = at.get("button_group")
+    assert [option.content for option in by.proto.options] == ["User"]
+    assert at.dataframe[0].value["Name"].tolist() == ["ada", "bob"]
+
+
+def test_costs_are_in_money_where_an_hour_has_a_price(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(DEVICE_RATE, raising=False)
+    for user in ("ada", "bob"):
+        ended(store, user)
+    at = app("machines")
+    assert f"`{DEVICE_RATE}='2.50 USD'`" in said(at), "how to give it"
+    monkeypatch.setenv(DEVICE_RATE, "2.50 USD")
+    at.run()
+    words = read(said(at))
+    assert "25% of the time, 1.25 USD at 2.50 USD an hour of a device, in 2 runs." in words
+    assert DEVICE_RATE not in words
+    assert at.dataframe[0].value["Idle (USD)"].tolist() == [0.625, 0.625]
+    monkeypatch.setenv(DEVICE_RATE, "cheap")
+    assert "'cheap' is no price" in read(said(at.run()))

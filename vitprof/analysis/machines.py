@@ -34,6 +34,10 @@ class LiveIdle:
     known: int = 0
     """Steps whose exposed wait is known."""
     idle_s: float = 0.0
+    began_s: float = math.inf
+    """When the first step began, on the run's clock."""
+    until_s: float = -math.inf
+    """When the last step ended."""
     parts: dict[int, list[float]] = field(default_factory=dict)
     """Part of the run, by its number -> seconds idle, seconds in all."""
 
@@ -49,6 +53,8 @@ class LiveIdle:
             part = self.parts.setdefault(int(number), [0.0, 0.0])
             part[0] += float(np.nansum(wait[inside]))
             part[1] += float(np.nansum(whole[inside]))
+        self.began_s = min(self.began_s, float(new["t_start_s"][0]))
+        self.until_s = float(new["t_start_s"][-1] + np.nan_to_num(whole[-1]))
         self.last = int(new["step"][-1])
         self.steps += len(wait)
         self.known += int(np.isfinite(wait).sum())
@@ -73,7 +79,7 @@ class LiveIdle:
         """Returns for how long (s) it has been starved without a pause; 0 where it is not.
 
         A part is starved from `INPUT_BOUND_FRAC` on. A part without a step goes on as it was
-        before.
+        before. Of the first part and of the last one only the time that was trained counts.
         """
         # also where the share is not known
         if not self.share >= INPUT_BOUND_FRAC:
@@ -85,7 +91,7 @@ class LiveIdle:
                 break
             first = number
         first = min(first, numbers[min(NOW, len(numbers)) - 1])
-        return (numbers[0] - first + 1) * BUCKET_S
+        return self.until_s - max(first * BUCKET_S, self.began_s)
 
     def _share(self, numbers: Sequence[int]) -> float:
         idle = sum(self.parts[number][0] for number in numbers)

@@ -89,7 +89,8 @@ def _version(text: str) -> Version | None:
     return None if numbers is None else (int(numbers[1]), int(numbers[2]))
 
 
-def _dotted(numbers: Version) -> str:
+def dotted(numbers: Version) -> str:
+    """Returns a version as text: 13.2 of (13, 2)."""
     return f"{numbers[0]}.{numbers[1]}"
 
 
@@ -126,10 +127,10 @@ def unusable(card: str, driver: str, cuda_driver: Version | None) -> Finding | N
     knows = "no CUDA that PyTorch still supports"
     todo = f"install driver {LEAST_DRIVERS.get(build.cuda[0], 'newest')} or later"
     if runs:
-        newest = _dotted(cuda_driver) if cuda_driver else runs
+        newest = dotted(cuda_driver) if cuda_driver else runs
         knows = f"CUDA up to {newest}"
         todo += f", or a PyTorch built for CUDA {runs} ({GET_PYTORCH})"
-    needs = f"{name} is built for CUDA {_dotted(build.cuda)} and cannot use the GPU with it"
+    needs = f"{name} is built for CUDA {dotted(build.cuda)} and cannot use the GPU with it"
     where = f"NVIDIA driver {driver}".strip()
     return Finding("bad", where, f"it knows {knows}, and {needs}", todo)
 
@@ -171,7 +172,7 @@ def bf16_emulated(card: str, capability: Version) -> Finding | None:
     if capability >= NATIVE_BF16:
         return None
     wrong = (
-        f"it has no units for bf16 (compute capability {_dotted(capability)}, they come with {_dotted(NATIVE_BF16)}): "
+        f"it has no units for bf16 (compute capability {dotted(capability)}, they come with {dotted(NATIVE_BF16)}): "
         "precision bf16 is emulated, often slower than fp32"
     )
     return Finding("note", card, wrong, "choose precision fp16")

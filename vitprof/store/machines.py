@@ -41,14 +41,17 @@ class MachineRun:
     device: str
     """As it was asked for; of a user's script what it trains on."""
     created_utc: str
+    simulated: bool
+    """Whether its device is simulated."""
     spent: Spent
     """What it spent, as far as it is summed up: of one that goes on nothing is."""
 
 
-def work_since(store: RunStore, days: float) -> list[MachineRun]:
+def work_since(store: RunStore, days: float, *, simulated: bool = False) -> list[MachineRun]:
     """Returns the runs that were made in the last `days`, and all that go on, the newest first.
 
-    Leaves out simulated devices. The run of rank 0 stands for all nodes of a job. Raises `StoreError`.
+    Leaves out those on simulated devices unless `simulated`: they cost nobody a device. The run of rank 0
+    stands for all nodes of a job. Raises `StoreError`.
     """
     environment = runs.c.environment
     facts = runs.c.facts
@@ -66,7 +69,8 @@ def work_since(store: RunStore, days: float) -> list[MachineRun]:
     query = query.where(runs.c.id > 0, recent).order_by(runs.c.id.desc()).limit(MOST)
     with store.transaction() as db:
         rows = db.execute(query).fetchall()
-    return [_work(row._mapping) for row in rows if not is_simulated(row.device) and not row.rank]
+    found = [_work(row._mapping) for row in rows if not row.rank]
+    return [work for work in found if simulated or not work.simulated]
 
 
 def last_steps(store: RunStore, run_ids: Collection[int]) -> dict[int, dict[int, int]]:
@@ -108,5 +112,12 @@ def _work(row: Mapping[Any, Any]) -> MachineRun:
     live = row["status"] in LIVE_STATUSES
     device = row["trained_on"] or row["device"]
     return MachineRun(
-        row["id"], name, live, row["status"] == "queued", device, row["created_utc"], spent
+        id=row["id"],
+        name=name,
+        live=live,
+        queued=row["status"] == "queued",
+        device=device,
+        created_utc=row["created_utc"],
+        simulated=is_simulated(row["device"]),
+        spent=spent,
     )

@@ -1,9 +1,7 @@
 """The Profile page without a run: a run that shows what this is about, and the machine."""
 
 import dataclasses
-import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,7 +10,7 @@ import pytest
 import typer
 
 from tests import ROOT
-from tests.ui.dashboard import address, app, click, drawn_by, read
+from tests.ui.dashboard import address, app, click, read
 from vitprof import cli, demo, formats
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import accelerator
@@ -22,8 +20,6 @@ from vitprof.demo.slow_dataset import STEPS
 from vitprof.errors import JobError
 from vitprof.program import CALLED_AS
 from vitprof.store import RunStore, StoredRun
-from vitprof.telemetry.machine import GpuNow, GpuProcess, MachineNow
-from vitprof.telemetry.nvml import GpuInfo
 from vitprof.telemetry.visible import VisibleGpu
 from vitprof.ui import resources
 from vitprof.ui.profile import welcome
@@ -175,53 +171,3 @@ def test_the_own_machine_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         shown = read(welcome.machine_in_words())
         assert (words in shown, "ready to be profiled" in shown) == (True, gpus == [found])
-
-
-GPU = GpuNow(
-    info=GpuInfo(0, "NVIDIA H100", "GPU-1", 80 * 2**30, "580.1", 700.0),
-    util_pct=37.0,
-    memory_bytes=20 * 2**30,
-    power_w=310.4,
-    temp_c=51.0,
-    processes=tuple(
-        GpuProcess(100 + n, "python" if n else "", n * 2.0**30 if n else math.nan) for n in range(7)
-    ),
-    lost="",
-)
-NOW = MachineNow((GPU,), 16, 12.5, 2.25, 2.0**33, 2.0**35, 0.0, 2.0**20, 2.0**38, 2.0**40)
-NOTHING = MachineNow((), 1, *(math.nan,) * 8)
-
-
-def script() -> None:
-    from vitprof.ui.profile.welcome import draw_machine
-
-    draw_machine()
-
-
-def bars(seen: MachineNow, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """The bars: what they say, and how full they are."""
-    monkeypatch.setattr(resources, "machine_watch", lambda: SimpleNamespace(read=lambda: seen))
-    at = drawn_by(script)
-    drawn = {read(bar.proto.text): bar.proto.value for bar in at.get("progress")}
-    texts = [*at.caption, *at.warning]
-    return drawn | {read(text.value): -1 for text in texts}
-
-
-def test_what_can_be_read_of_the_machine_is_in_a_bar_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert bars(NOW, monkeypatch) == {
-        "GPU 0: NVIDIA H100, busy 37%, 310 of 700 W, 51 °C": 37,
-        "Its memory: 20.0 GiB of 80.0 GiB": 25,
-        "On it: python (106) 6.00 GiB, python (105) 5.00 GiB, python (104) 4.00 GiB, python (103) 3.00 GiB, "
-        "python (102) 2.00 GiB and 2 more": -1,
-        "CPU: 12% of 16 cores, load 2.2": 12,
-        "Memory: 8.00 GiB of 32.0 GiB": 25,
-        "Disk: reads 0 B/s, writes 1.00 MiB/s, 768 GiB free": 25,
-    }
-    found = bars(NOTHING, monkeypatch)
-    assert found == {"CPU: 1 core, measuring": 0, "Memory: n/a of n/a": 0, "Disk: n/a": 0}
-    blind = dataclasses.replace(GPU, power_w=math.nan, temp_c=math.nan, processes=())
-    found = bars(dataclasses.replace(NOW, gpus=(blind,)), monkeypatch)
-    assert "GPU 0: NVIDIA H100, busy 37%, power n/a, temperature n/a" in found
-    gone = dataclasses.replace(GPU, lost="GPU is lost")
-    found = bars(dataclasses.replace(NOW, gpus=(gone,)), monkeypatch)
-    assert "GPU 0: NVIDIA H100 does not answer: GPU is lost." in found

@@ -20,7 +20,7 @@ import torch
 from vitprof import __version__
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.gpu_findings import Finding
-from vitprof.cores import job_cores, job_id, node_name
+from vitprof.cores import job_cores, job_id, node_name, processor_name
 from vitprof.errors import DeviceError, one_line
 
 Clock = Callable[[], float]
@@ -250,15 +250,7 @@ class CpuDevice(HostMemoryDevice):
 
     def environment(self) -> dict[str, Any]:
         """Returns the processor's name."""
-        try:
-            with open("/proc/cpuinfo", encoding="utf-8") as lines:
-                line = next(line for line in lines if line.startswith("model name"))
-            name = line.split(":", 1)[1].strip()
-        except (OSError, StopIteration):
-            # Not Linux, or a processor, such as ARM's, that Linux does not name.
-            # `platform.processor()` would start a process.
-            name = platform.machine()
-        return {"device_name": name}
+        return {"device_name": processor_name()}
 
 
 def open_device(

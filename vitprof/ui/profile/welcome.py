@@ -2,7 +2,6 @@
 now.
 """
 
-import math
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,8 +16,7 @@ from vitprof.charts.style import COMPUTE, DATA_WAIT
 from vitprof.config import RunConfig, own_script
 from vitprof.jobs.command import LoggedRunner
 from vitprof.program import from_anywhere, program
-from vitprof.telemetry.machine import READ_EVERY_S, GpuNow
-from vitprof.ui import resources, texts, widgets
+from vitprof.ui import machine_now, resources, texts, widgets
 from vitprof.ui.profile import proof
 from vitprof.ui.profile.runs import running_run, start
 
@@ -69,7 +67,7 @@ def draw_welcome(config: RunConfig | None) -> None:
         _draw_command("datasets add pets", "folder:/path/to/images")
         st.markdown("Then **Data set** has them, and **Try fixes** says how to load them.")
     st.caption("To try other ways of loading, set up a run in the sidebar and press **Run**.")
-    draw_machine()
+    machine_now.draw_machine()
     st.fragment(_rerun_when_begun, run_every=BEGUN_CHECK_S)()
 
 
@@ -140,101 +138,6 @@ def _draw_command(first: str, *more: str) -> None:
 def _rerun_when_begun() -> None:
     if running_run() is not None:
         st.rerun(scope="app")
-
-
-PROCESSES_SHOWN = 5
-"""Processes of a GPU that are named, those with most memory."""
-
-
-def draw_machine() -> None:
-    st.header(
-        "This machine now",
-        anchor=False,
-        help="All programs count: also a job that you started elsewhere.",
-    )
-    st.fragment(_draw_machine, run_every=READ_EVERY_S)()
-
-
-def _draw_machine() -> None:
-    reading = resources.machine_watch().read()
-    cpu = f"{reading.cores} core{'s' if reading.cores > 1 else ''}"
-    if math.isfinite(reading.cpu_pct):
-        cpu = f"{reading.cpu_pct:.0f}% of {cpu}"
-    else:
-        cpu += ", measuring"
-    if math.isfinite(reading.load):
-        cpu += f", load {reading.load:.1f}"
-    memory = f"{formats.size(reading.memory_bytes)} of {formats.size(reading.memory_total_bytes)}"
-    rates = [("reads", reading.read_bytes_per_s), ("writes", reading.written_bytes_per_s)]
-    disk = [f"{verb} {formats.size(rate)}/s" for verb, rate in rates if math.isfinite(rate)]
-    if math.isfinite(reading.disk_bytes):
-        disk.append(f"{formats.size(reading.disk_total_bytes - reading.disk_bytes)} free")
-    on_disk = ", ".join(disk) or formats.NOT_AVAILABLE
-    bars = (
-        (_share(reading.cpu_pct, 100), f"CPU: {cpu}"),
-        (_share(reading.memory_bytes, reading.memory_total_bytes), f"Memory: {memory}"),
-        (_share(reading.disk_bytes, reading.disk_total_bytes), f"Disk: {on_disk}"),
-    )
-    with st.container(key="machine", gap="small"):
-        for gpu in reading.gpus:
-            _draw_gpu(gpu)
-        for column, (share, text) in zip(st.columns([2, 2, 3]), bars, strict=True):
-            column.progress(share, text=texts.escaped(text))
-
-
-def _draw_gpu(gpu: GpuNow) -> None:
-    name = f"GPU {gpu.info.index}: {gpu.info.name}"
-    if gpu.info.slice_of:
-        name = f"slice of {name}"
-    if gpu.lost:
-        st.warning(texts.escaped(f"{name} does not answer: {gpu.lost}."))
-        return
-    power = f"power {formats.NOT_AVAILABLE}"
-    if math.isfinite(gpu.power_w):
-        limit_w = gpu.info.power_limit_w
-        limit = f" of {limit_w:.0f}" if math.isfinite(limit_w) else ""
-        power = f"{gpu.power_w:.0f}{limit} W"
-    heat = f"temperature {formats.NOT_AVAILABLE}"
-    if math.isfinite(gpu.temp_c):
-        heat = f"{gpu.temp_c:.0f} °C"
-    left, right = st.columns(2)
-    busy = formats.percent(gpu.util_pct / 100)
-    left.progress(
-        _share(gpu.util_pct, 100), text=texts.escaped(f"{name}, busy {busy}, {power}, {heat}")
-    )
-    room = f"{formats.size(gpu.memory_bytes)} of {formats.size(gpu.info.memory_bytes)}"
-    right.progress(
-        _share(gpu.memory_bytes, gpu.info.memory_bytes), text=texts.escaped(f"Its memory: {room}")
-    )
-    if gpu.processes:
-        st.caption(texts.escaped(_processes_words(gpu)))
-
-
-def _processes_words(gpu: GpuNow) -> str:
-    """Returns what runs on a GPU: the processes with most memory, and how many more there are."""
-    # of some processes the memory is not known, as in a container: they come last
-    largest_first = sorted(gpu.processes, key=lambda process: -_known(process.memory_bytes))
-    named = []
-    for process in largest_first[:PROCESSES_SHOWN]:
-        words = f"{process.name or 'a process'} ({process.pid})"
-        if math.isfinite(process.memory_bytes):
-            words += f" {formats.size(process.memory_bytes)}"
-        named.append(words)
-    listed = f"On it: {', '.join(named)}"
-    more = len(largest_first) - len(named)
-    return f"{listed} and {more} more" if more else listed
-
-
-def _known(value: float) -> float:
-    return value if math.isfinite(value) else 0.0
-
-
-def _share(value: float, total: float) -> float:
-    """Returns a share for a bar, 0 to 1; 0 where it is not known."""
-    share = value / total if total else math.nan
-    if not math.isfinite(share):
-        return 0.0
-    return min(max(share, 0.0), 1.0)
 
 
 def machine_in_words() -> str:
