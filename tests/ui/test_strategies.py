@@ -127,6 +127,22 @@ def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not at.button(key="use-memory").disabled
 
 
+def test_all_that_keeps_strategies_from_running_is_below_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cell of the table cut the reasons off."""
+    monkeypatch.setattr(availability, "installed", lambda package: package != "spdl")
+    at = page()
+    lines = next(text.value for text in at.markdown if text.value.startswith("- **")).splitlines()
+    assert len(lines) == len(set(lines))
+    named = [name for line in lines for name in line.split("**")[1].split(", ")]
+    answers = at.dataframe[0].value.set_index("Strategy")["Runs here"]
+    assert sorted(named) == sorted(answers.index[answers != "yes"])
+    (missing,) = [read(line) for line in lines if line.startswith("- **spdl**")]
+    assert missing.endswith("(no): The package spdl is missing: pip install spdl.")
+    assert "(no)" in lines[0], "what does not run comes first"
+
+
 def test_figures_are_the_chosen_data_sets_which_use_in_profile_takes_along_and_starts_nothing() -> (
     None
 ):

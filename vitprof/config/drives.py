@@ -25,7 +25,7 @@ class SlowDrive:
         return self.mb_s * 1e6 * self.latency_ms / 1e3 / max(file_bytes, 1.0)
 
 
-# network-drive: the article on a mounted network drive (`strategies.ARTICLE_DRIVE`). 24 min an epoch from the mounted
+# network-drive: an article on training from a mounted network drive. 24 min an epoch from the mounted
 #   drive, 3 min from the local disk, 5,981 files: (24 - 3) * 60 s / 5,981 = 211 ms more for each file. The article
 #   gives no bandwidth; 30 MB/s is assumed, at which a JPEG file of 100 KB takes 3.3 ms, and 207 ms are left for opening
 #   it. This assumes readers that wait one after another, as in the article's notebook; several readers overlap, since

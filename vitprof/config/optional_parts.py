@@ -18,7 +18,7 @@ STRATEGIES = (
         what="JPEG files in LitData's chunks. Read in the order of all strategies, not in StreamingDataset's.",
         when="Data that are in LitData's chunks anyway, as LitData streams those from object storage.",
         costs="The package litdata; disk: the size of the JPEG files, written once.",
-        origin="LitData (Lightning-AI/litdata)",
+        origin="LitData, a library of Lightning AI that streams data in chunks",
         storage="litdata",
         loader="threads",
     ),
@@ -36,7 +36,7 @@ class Spdl:
             what="A pipeline of Meta's SPDL for each epoch. Its threads read, decode and crop, a whole batch each.",
             when="To compare SPDL with 'threads', which splits a batch among its threads.",
             costs="The package spdl; CPU cores, memory for each batch kept ready, up to 0.1 s at the end of an epoch.",
-            origin="SPDL (facebookresearch/spdl)",
+            origin="SPDL, a library of Meta that loads with threads",
             loader="spdl",
         ),
     )

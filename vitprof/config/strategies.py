@@ -16,11 +16,7 @@ BY_KIND = {
 """What a strategy's storage stands for, by `DatasetInfo.kind`: "source" are the data set's own files, read
 as in tutorials; "lmdb" keeps pixels of small images and encoded files of large ones."""
 
-ARTICLE_MEMORY = "Article 'whole data set in memory' (MNIST, small ViT)"
-ARTICLE_SETTINGS = "Article on DataLoader settings"
-ARTICLE_PREFETCHER = "Article on the CUDA prefetcher, after NVIDIA Apex's example"
-ARTICLE_PARALLEL = "Tutorial 'generating data in parallel' (Amidi)"
-ARTICLE_DRIVE = "Article on training from a mounted network drive"
+AMIDI = "Amidi's tutorial 'How to generate your data in parallel with PyTorch'"
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Strategy:
     costs: str
     """What it costs: RAM, disk, preparation."""
     origin: str
-    """The article, tutorial or library that it comes from."""
+    """Where a reader may have met it, in one sentence: the tutorial, library or habit that it comes from."""
     storage: str = "files"
     """A name in `vitprof.config.parts.STORAGES`, or "source": the data set's own files, read as in tutorials."""
     loader: str = "dataloader"
@@ -101,7 +97,7 @@ STRATEGIES = choices.by_name(
         "converted and transformed on its own, in the training loop.",
         when="The baseline that tutorials start with. The device waits while every batch is put together.",
         costs="Nothing to prepare. One core's time for every sample, during which training waits.",
-        origin=f"{ARTICLE_MEMORY}: its slow form",
+        origin="The Dataset and DataLoader of most PyTorch tutorials, without workers",
         storage="source",
         transfer="blocking",
         fixed=NO_WORKERS,
@@ -109,12 +105,12 @@ STRATEGIES = choices.by_name(
     Strategy(
         name="workers",
         title="DataLoader workers",
-        what="The same Dataset and transforms; worker processes make batches ahead of time. Batches are in page-locked "
-        "memory if there is a GPU.",
+        what="The Dataset and transforms of 'per-sample'; worker processes make batches ahead of time. Batches are in "
+        "page-locked memory if there is a GPU.",
         when="Hides loading behind compute as long as the workers together are faster than the device.",
         costs="A CPU core and some 0.5 GB of RAM for each worker, shared memory for the batches kept ready, and a "
         "slower first batch.",
-        origin=ARTICLE_SETTINGS,
+        origin="PyTorch's DataLoader with num_workers, as its documentation describes it",
         storage="source",
     ),
     Strategy(
@@ -124,7 +120,7 @@ STRATEGIES = choices.by_name(
         "but samples are still indexed and collated one by one.",
         when="The usual form of 'whole set in memory', for sets that fit with 4 bytes for each pixel value.",
         costs="RAM: 4 bytes for each pixel value. Loading the set once.",
-        origin=f"{ARTICLE_MEMORY}: its fast form",
+        origin="PyTorch's own class for a set in memory, torch.utils.data.TensorDataset",
         storage="memory-float",
         transfer="blocking",
         fixed=NO_WORKERS,
@@ -135,7 +131,7 @@ STRATEGIES = choices.by_name(
         what="The whole set as one uint8 tensor in RAM. Each batch is one index_select, normalised on the device.",
         when="The fastest loading from RAM for a set that fits: no work for each sample.",
         costs="RAM: one byte for each pixel value. Photos are cropped and decoded once beforehand.",
-        origin=f"{ARTICLE_MEMORY}, taken further",
+        origin="TensorDataset taken further: a batch is indexed at once, not sample by sample",
         storage="memory",
         loader="batches",
     ),
@@ -146,7 +142,7 @@ STRATEGIES = choices.by_name(
         "is ready.",
         when="Batches so large that gathering them takes a noticeable part of a step.",
         costs="RAM as 'memory', and up to 1.4 times its CPU time for handing batches over.",
-        origin=ARTICLE_PREFETCHER,
+        origin="The prefetcher of NVIDIA Apex's ImageNet example, with a thread on the CPU in place of a CUDA stream",
         storage="memory",
         loader="ahead",
     ),
@@ -156,7 +152,7 @@ STRATEGIES = choices.by_name(
         what="The whole set as one uint8 tensor in the device's memory. Batches are selected there.",
         when="No transfer at all: for sets that fit next to model and activations. On the CPU the same as 'memory'.",
         costs="Device memory: one byte for each pixel value.",
-        origin=f"{ARTICLE_MEMORY}, on the GPU",
+        origin="The habit of moving a small set to the GPU as a whole before training",
         storage="memory",
         loader="batches",
         transfer="resident",
@@ -169,7 +165,7 @@ STRATEGIES = choices.by_name(
         when="Decoding is the bottleneck and the disk has room. The system's page cache keeps what fits in RAM.",
         costs="Disk: one byte for each pixel value (photos: 0.15 MB each, more than their JPEG files), and time to "
         "prepare it once. Random crops are taken from the stored size.",
-        origin=f"{ARTICLE_SETTINGS}: preprocessing before loading",
+        origin="The usual advice for slow decoding: do once, before training, what is the same in every epoch",
         storage="memmap",
         loader="ahead",
     ),
@@ -180,7 +176,7 @@ STRATEGIES = choices.by_name(
         "each time.",
         when="Sets larger than RAM on a disk that is slower than memory. The hit rate limits the gain.",
         costs="RAM: the budget. The share of the set that fits is the hit rate.",
-        origin=f"{ARTICLE_SETTINGS}: cache of part of the set",
+        origin="The usual advice for a set larger than RAM: keep a part of it in memory",
         storage="raw-files",
         loader="ahead",
         defaults={"cache_mb": 32.0},
@@ -192,7 +188,7 @@ STRATEGIES = choices.by_name(
         "processes, no copies between them, uint8 until the device.",
         when="JPEG or PNG files that must stay files: about twice as fast for each core as PIL in processes.",
         costs="CPU cores, and memory for each batch kept ready. Image files of digits are prepared once.",
-        origin=f"{ARTICLE_SETTINGS}, with threads in place of processes",
+        origin="The workers of a DataLoader, as threads in place of processes",
         loader="threads",
     ),
     Strategy(
@@ -202,7 +198,7 @@ STRATEGIES = choices.by_name(
         "the current one trains. The training stream only waits for what it needs.",
         when="The copy to the GPU or normalisation on the CPU shows in the step.",
         costs="Device memory for the batches in flight. It does not help a loader that is too slow itself.",
-        origin=ARTICLE_PREFETCHER,
+        origin="The prefetcher of NVIDIA Apex's ImageNet example",
         transfer="stream",
     ),
     Strategy(
@@ -212,7 +208,7 @@ STRATEGIES = choices.by_name(
         when="Files on a drive that is slow even when warm (network mounts). Over a warm page cache it gains nothing: "
         "1.04 times was measured.",
         costs="RAM: the size of the files. The time to copy them, which is counted and shown separately.",
-        origin=f"{ARTICLE_PREFETCHER}: its further remedies",
+        origin="The usual advice for a slow drive: copy the files to a disk in RAM first",
         location="ram-disk",
     ),
     Strategy(
@@ -222,7 +218,7 @@ STRATEGIES = choices.by_name(
         "arrive as uint8.",
         when="Decoding is the bottleneck and the GPU has time left for it.",
         costs="A package of 0.5 GB; GPU memory and time if it decodes there.",
-        origin=f"{ARTICLE_PREFETCHER}: its further remedies",
+        origin="DALI, NVIDIA's library for loading and decoding",
         loader="dali",
         transfer="blocking",
     ),
@@ -233,17 +229,16 @@ STRATEGIES = choices.by_name(
         "loads one file for each sample, in worker processes.",
         when="Samples that are costly to make and small. Unpickling a tensor costs more than reading its bytes.",
         costs="Disk: a file for each sample, at least 4 KB each. The time to write them once.",
-        origin=ARTICLE_PARALLEL,
+        origin=f"{AMIDI}, whose Dataset reads one file for each sample",
         storage="pt",
     ),
     Strategy(
         name="pt-whole",
         title="One .pt file, loaded whole",
-        what="All images in one .pt file, read into memory at the start and sliced batch by batch in stored order. One "
-        "of the two forms that the tutorial replaces.",
+        what="All images in one .pt file, read into memory at the start. Batches are slices of it in stored order.",
         when="Small sets whose order does not matter.",
         costs="RAM for the whole set, and the time to read it at every start. No shuffling.",
-        origin=f"{ARTICLE_PARALLEL}: its first 'before'",
+        origin=f"The first of the two slow forms that begin {AMIDI}",
         storage="pt-whole",
         loader="batches",
         transfer="blocking",
@@ -251,10 +246,11 @@ STRATEGIES = choices.by_name(
     Strategy(
         name="pt-mmap",
         title="One .pt file, memory-mapped",
-        what="The same file opened with mmap=True: nothing is read at the start. Pages come in as batches touch them.",
+        what="All images in one .pt file that is opened with mmap=True: nothing is read at the start. Pages come in as "
+        "batches touch them.",
         when="As 'preprocessed', for data that is kept as .pt.",
         costs="Disk: one byte for each pixel value, written once.",
-        origin=f"{ARTICLE_PARALLEL}, with today's torch.load",
+        origin="The file of 'pt-whole', read with torch.load(mmap=True)",
         storage="pt-single",
         loader="ahead",
     ),
@@ -263,9 +259,9 @@ STRATEGIES = choices.by_name(
         title="Single-core generator",
         what="A Python generator reads, decodes and stacks sample after sample and yields a batch when it is full. It "
         "runs in the training loop, on one core.",
-        when="Never the fastest: it is what the tutorial replaces with parallel loading.",
+        when="Never the fastest: loading in parallel replaces it.",
         costs="One core's time for every sample, during which training waits.",
-        origin=f"{ARTICLE_PARALLEL}: its second 'before'",
+        origin=f"The second of the two slow forms that begin {AMIDI}",
         loader="generator",
         transfer="blocking",
     ),
@@ -276,7 +272,7 @@ STRATEGIES = choices.by_name(
         "network drive or a mechanical disk. Its runs are marked 'throttled' everywhere.",
         when="To see how training from a mounted drive affects the device, before trying it for an hour.",
         costs="Time: hours, at a network drive's 0.2 s for each file. Image files of digits are prepared once.",
-        origin=ARTICLE_DRIVE,
+        origin="Notebooks and clusters that train straight from a mounted network drive",
         location="slow-drive",
     ),
     Strategy(
@@ -286,7 +282,7 @@ STRATEGIES = choices.by_name(
         "The time for copying is counted and shown separately.",
         when="Several epochs over files on a network drive, and room on the local disk.",
         costs="Local disk: the size of the files. The time to copy them once for each run.",
-        origin=ARTICLE_DRIVE,
+        origin="The usual advice for a network drive: copy the files to the local disk first",
         location="staged",
     ),
     Strategy(
@@ -296,7 +292,7 @@ STRATEGIES = choices.by_name(
         "through the file's mapping.",
         when="One file instead of many, for tools that use HDF5. As fast as a memory-mapped array.",
         costs="Disk: one byte for each pixel value, written once.",
-        origin=ARTICLE_DRIVE,
+        origin="Data sets that are kept as one HDF5 file, read with h5py",
         storage="hdf5",
     ),
     Strategy(
@@ -306,7 +302,7 @@ STRATEGIES = choices.by_name(
         "each chunk is read once.",
         when="Chunked or compressed files that others made. Reading a random row costs a whole chunk.",
         costs="Disk: one byte for each pixel value, written once. A coarser shuffle.",
-        origin=f"{ARTICLE_DRIVE}, with the order that suits a chunked file",
+        origin="Data sets that others made as HDF5 in chunks, in an order that suits chunks",
         storage="hdf5-chunked",
         loader="ahead",
     ),
@@ -317,7 +313,7 @@ STRATEGIES = choices.by_name(
         "locks. Pixels of small images, the encoded files of photos.",
         when="Millions of small files on a drive where opening a file is slow.",
         costs="Disk: the size of the samples and some 10% more, written once.",
-        origin=f"{ARTICLE_DRIVE}: its alternative",
+        origin="LMDB, a key-value store in one file, a common form for many small files",
         storage="lmdb",
     ),
 )

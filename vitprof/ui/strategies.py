@@ -1,13 +1,14 @@
 """The Strategies page: one strategy with its picture, costs and settings, then all in one table."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import streamlit as st
 
+from vitprof import formats
 from vitprof.config import (
     accelerators,
     availability,
@@ -136,19 +137,19 @@ def _mib(row: StrategyRow, n_bytes: int) -> float | None:
 
 FIRST = (
     tables.TableColumn("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True, width=115),
-    tables.TableColumn("What", "What it does.", lambda r: r.strategy.title, width=215),
+    tables.TableColumn("What", "What it does.", lambda r: r.strategy.title, width=270),
     tables.TableColumn(
         "Runs here",
-        "Whether this machine can run it.",
+        "Whether this machine can run it. Why not, and what limits it, is below the table.",
         lambda r: ANSWERS[r.available.verdict],
-        width=80,
+        width=90,
     ),
     tables.TableColumn(
         "Reached (samples/s)",
         "The fastest run of it here, on the device that is named above. Only a tournament compares fairly.",
         lambda r: r.reached,
         bar=True,
-        width=155,
+        width=230,
     ),
     tables.TableColumn(
         "Reference (samples/s)",
@@ -157,13 +158,7 @@ FIRST = (
         "for photos: docs/results.md. The bars of both columns have one scale.",
         lambda r: r.reference,
         bar=True,
-        width=155,
-    ),
-    tables.TableColumn(
-        "Why not, or limit",
-        "Empty: nothing keeps it from running.",
-        lambda r: r.available.reason,
-        width=260,
+        width=230,
     ),
 )
 """The columns that are always shown, which fit a window of 1366 px."""
@@ -362,3 +357,26 @@ def page() -> None:
         whole=True,
         placeholder="–",
     )
+    _draw_reasons(all_rows)
+
+
+def _draw_reasons(listed: Sequence[StrategyRow]) -> None:
+    """Draws why strategies do not run here, or what limits them: a line for each reason, with all that
+    have it.
+
+    In the table it would be cut off, as a cell cannot wrap.
+    """
+    named: dict[tuple[str, str], list[str]] = {}
+    for row in listed:
+        if row.available.reason:
+            key = (ANSWERS[row.available.verdict], row.available.reason)
+            named.setdefault(key, []).append(row.strategy.name)
+    lines = []
+    # those that do not run first
+    for (answer, reason), names in sorted(named.items(), key=lambda item: item[0][0] != "no"):
+        lines.append(
+            f"- **{', '.join(names)}** ({answer}): {texts.escaped(formats.sentence(reason))}"
+        )
+    if lines:
+        st.markdown("**Why not, or what limits it**")
+        st.markdown("\n".join(lines))
