@@ -79,6 +79,17 @@ def test_progress_then_the_table_and_stop_shows_what_was_run_until_then(
     assert "Self-test stopped after 1 of 2 cases: 1 passed" in said(at.run())
 
 
+def test_its_columns_fit_a_window_of_1366_px_and_no_case_is_cut() -> None:
+    widths = [column.width or 0 for column in selftest.COLUMNS]
+    assert sum(widths) <= 984
+    longest = max(len(case.what) for cases, _ in selftest.CHOICES.values() for case in cases)
+    assert longest * PX_A_CHARACTER <= widths[1]
+
+
+PX_A_CHARACTER = 6.5
+"""Width of a character of a table's cell, about."""
+
+
 def on_gpu(
     monkeypatch: pytest.MonkeyPatch, result: SelftestReport[CaseOutcome] | Exception
 ) -> AppTest:

@@ -134,7 +134,7 @@ SLOWED: dict[str, Any] = {
     "slow_mb_s": SLOW_MB_S,
     "slow_latency_ms": SLOW_LATENCY_MS,
 }
-SLOW_WORDS = f"a drive of {SLOW_MB_S:g} MB/s and {SLOW_LATENCY_MS:g} ms for each file, photos one after another"
+SLOW_WORDS = f"a drive of {SLOW_MB_S:g} MB/s and {SLOW_LATENCY_MS:g} ms a file, photos in the loop"
 # Long enough for the ten readings of CPU use, 20 a second, that the rule about other programs needs. They start when
 # this process sees that training has begun, up to 0.6 s late: within the warm-up. Without torchvision, which takes
 # longer to load than this job takes to run.

@@ -53,27 +53,27 @@ COLUMNS = (
         "again, and the median of all its rounds decides. "
         "Undecided: other programs took so much CPU that they may be why.",
         _outcome,
-        width=140,
+        width=142,
     ),
-    Column("slowed by", "What slows the job down, on purpose.", lambda r: r.what, width=290),
-    Column("verdict blames", "The cause that the verdict names.", lambda r: r.blamed, width=150),
+    Column("slowed by", "What slows the job down, on purpose.", lambda r: r.what, width=360),
+    Column("verdict blames", "The cause that the verdict names.", lambda r: r.blamed, width=152),
     Column(
         "reported (added)",
         "How much longer the device waited for each batch because of it, by the verdict, and by arithmetic.",
         lambda r: f"{seconds(r.reported_ms / 1e3)} ({seconds(r.expected_ms / 1e3)})",
-        width=150,
+        width=122,
     ),
     Column(
         "error (allowed)",
         "Median over the rounds of reported minus added. Allowed: 10% or 0.3 ms a batch, whichever is more.",
         lambda r: f"{r.error_ms:+.2f} ms ({r.tolerance_ms:.2f})",
-        width=135,
+        width=112,
     ),
     Column(
         "idle (true)",
         "The device's idle share as vitprof reports it, and by arithmetic.",
         lambda r: f"{percent(r.idle_frac)} ({percent(r.true_idle_frac)})",
-        width=115,
+        width=94,
     ),
 )
 GPU_COLUMNS = (
