@@ -15,7 +15,16 @@ from vitprof.analysis.tournament import entries
 from vitprof.analysis.tournament.leaderboard import LeaderboardRow
 from vitprof.analysis.tournament.recommend import Recommendation, recommend
 from vitprof.analysis.verdict import rendering
-from vitprof.analysis.verdict.answer import Answer, Ceiling, Proof, cost_in_words, then_in_words
+from vitprof.analysis.verdict.answer import (
+    GAINLESS,
+    Answer,
+    Ceiling,
+    Proof,
+    cost_in_words,
+    proof_conditions_in_words,
+    then_in_words,
+    times_in_words,
+)
 from vitprof.config import own_script
 from vitprof.errors import ConfigError
 from vitprof.experiments import answers
@@ -113,12 +122,21 @@ def _run_answer(run: StoredRun, answer: Answer | None) -> RunAnswer:
     about.fix = _fix_in_words(answer)
     about.cost = cost_in_words(answer)
     about.advice = [
-        Advised(place=place, words=advice.words, why=rendering.why_advised(advice))
+        Advised(place=place, words=advice.words, why=_why_advised(answer, place))
         for place, advice in enumerate(answer.advice)
     ]
     about.remarks += [signature.sentence for signature in answer.signatures]
     about.next_tool, about.next_command = _to_do_next(run, answer)
     return about
+
+
+def _why_advised(answer: Answer, place: int) -> str:
+    """Returns why to follow an advice, or what runs of it have shown instead."""
+    proof = answer.refuted.get(place)
+    if proof is None:
+        return rendering.why_advised(answer.advice[place])
+    how = proof_conditions_in_words(proof)
+    return f"No gain: it {GAINLESS[proof.relation]}: {times_in_words(proof)} ({how})."
 
 
 def _fix_in_words(answer: Answer) -> str:

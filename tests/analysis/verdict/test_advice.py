@@ -643,13 +643,15 @@ def test_an_own_script_is_told_its_heaviest_transform() -> None:
     }
     situation = Situation(own_config("x"), "transform", "input-bound", facts=facts)
     (advice,) = [a for a in advise(situation) if "on the device" in a.words]
-    assert (
-        advice.words
-        == "Crop on the device, and transforms that are not random done once beforehand"
-    )
+    assert advice.words == "Crop on the device, and the non-random transforms done once, in advance"
     assert advice.reason == "Training time goes into transforms, 75% of that into Crop."
     assert math.isnan(advice.most_times)
-    timed = dataclasses.replace(situation, step_ms=20.0, exposed_ms={"transform": 10.0})
+    timed = dataclasses.replace(
+        situation,
+        step_ms=20.0,
+        exposed_ms={"transform": 10.0},
+        waited_fracs={"transform": 0.5},
+    )
     (known,) = [a for a in advise(timed) if "on the device" in a.words]
     assert known.reason == "50% of the training time goes into transforms, 75% of that into Crop."
     assert known.most_times == pytest.approx(20 / 12.5), "without Crop, not without all transforms"
@@ -657,15 +659,12 @@ def test_an_own_script_is_told_its_heaviest_transform() -> None:
     (on_cpu,) = [
         a for a in advise(dataclasses.replace(situation, on_cpu=True)) if "Crop" in a.reason
     ]
-    assert on_cpu.words == "a lighter Crop, or transforms that are not random done once beforehand"
+    assert on_cpu.words == "a lighter Crop, or the non-random transforms done once, in advance"
     assert on_cpu.in_short == "a lighter Crop"
     (unknown,) = [
         a for a in advise(dataclasses.replace(situation, facts={})) if "on the device" in a.words
     ]
-    assert (
-        unknown.words
-        == "transforms on the device, or those that are not random done once beforehand"
-    )
+    assert unknown.words == "transforms on the device, or the non-random ones done once, in advance"
 
 
 @pytest.mark.parametrize(

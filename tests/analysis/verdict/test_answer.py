@@ -21,7 +21,7 @@ MEMORY = Advice({"strategy": "memory"}, "strategy memory", "All samples are in m
 WORKERS = Advice({}, "setting num_workers=2", "Two cores are free.", {"num_workers": 2}, 1.5)
 BLUR = Advice(
     {},
-    "a lighter GaussianBlur, or transforms that are not random done once beforehand",
+    "a lighter GaussianBlur, or the non-random transforms done once, in advance",
     "89% of the training time goes into transforms, 78% of that into GaussianBlur.",
     most_times=3.22,
     in_short="a lighter GaussianBlur",
@@ -315,3 +315,20 @@ def test_while_a_run_goes_on_waits_and_the_most_to_gain_are_known() -> None:
     assert math.fsum(part.frac for part in answer.parts) == pytest.approx(1)
     assert answers.ceiling_in_words(answer) == "up to 2.00x"
     assert answer_so_far(80, waits_frac=0.01, idle_frac=0.02).ceiling is None
+
+
+def test_advice_that_runs_have_refuted_is_advised_no_more() -> None:
+    """A report went on to advise first what had been measured to be 18% slower."""
+    slower = dataclasses.replace(
+        PROVEN, place=0, relation="slower", times=0.821, low=0.745, high=0.904
+    )
+    answer = answer_of(STARVED, (slower,))
+    assert answer.fix is not None
+    assert answer.fix.place == 1
+    assert answers.other_advice(answer) == []
+    assert answers.refuted_in_words(answer) == [
+        "strategy memory is slower: 0.821x (proven, 95%: 0.745 to 0.904)"
+    ]
+    undecided = answer_of(STARVED, (dataclasses.replace(slower, relation="undecided"),))
+    assert not undecided.refuted
+    assert answers.other_advice(undecided) == [WORKERS]

@@ -323,7 +323,7 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
         yield Advice({}, words, reason, most_times=_times(s, saved_ms), in_short=in_short)
 
 
-ONCE = "transforms that are not random done once beforehand"
+ONCE = "the non-random transforms done once, in advance"
 
 
 def _lighter_transforms(s: advice_rules.Situation, saved_ms: float) -> Advice:
@@ -362,7 +362,7 @@ def _goes_into(s: advice_rules.Situation, cause: str, work: str) -> str:
     """Returns how much of the training time a stage of loading costs: "42% of the training time goes
     into transforms."."""
     stage = "read" if cause.startswith("files") else cause
-    frac = s.exposed_ms.get(stage, math.nan) / s.step_ms
+    frac = s.waited_fracs.get(stage, math.nan)
     how_much = "Training time" if math.isnan(frac) else f"{percent(frac)} of the training time"
     return f"{how_much} goes into {work}."
 
@@ -419,7 +419,7 @@ LIGHTER = {
         "the dataset: reading, decoding, and what else it does with a sample",
     ),
     "transform": (
-        "transforms on the device, or those that are not random done once beforehand",
+        "transforms on the device, or the non-random ones done once, in advance",
         "transforms",
     ),
     "collate": (

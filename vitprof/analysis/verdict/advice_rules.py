@@ -53,6 +53,8 @@ class Situation:
     exposed_ms: Mapping[str, float] = field(default_factory=dict)
     """Stage of loading -> milliseconds by which a step would be shorter if the stage took no time
     (`Share.exposed_ms`)."""
+    waited_fracs: Mapping[str, float] = field(default_factory=dict)
+    """Stage of loading -> share of the training time that is waited for it, as the answer has it."""
     is_unclear: bool = False
     """Whether another stage than the largest may take longest without other programs."""
     causes: Sequence[str] = ()

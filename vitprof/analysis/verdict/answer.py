@@ -5,8 +5,8 @@ evidence there is. The words are made here too, so that a figure reads the same 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from vitprof.analysis import faster_while_busy, thresholds
@@ -20,6 +20,12 @@ from vitprof.recording.verdict import Advice, Signature, Verdict
 
 Relation = faster_while_busy.Outcome | Literal["unneeded"]
 """How a fix compares with the job before it; "unneeded": undecided, but very likely within 5%."""
+GAINLESS: dict[Relation, str] = {
+    "equal": "is as fast, within 5%",
+    "slower": "is slower",
+    "unneeded": "very likely gains at most 5%",
+}
+"""How a fix compares that is not worth making -> what is said of it."""
 WORTH_A_PIECE = 0.005
 """Share of the time below which a part of it is left out of the list in words: it reads as 0%."""
 MOST_RUNS_NAMED = 6
@@ -154,6 +160,8 @@ class Answer:
     """Patterns found, the costliest first."""
     cost: IdleCost | None = None
     """What the idle time cost; None where that is not known, or not its own."""
+    refuted: Mapping[int, Proof] = field(default_factory=dict)
+    """Places of advice that runs have shown to gain nothing, and these proofs."""
     then: Fix | None = None
     """Where the fix is proven, an advice that no proof has decided and that may gain clearly more;
     None without one."""
@@ -243,6 +251,7 @@ def answer_of(
         advice=verdict.advice,
         signatures=verdict.signatures,
         cost=cost,
+        refuted=refuted_by(proofs),
         then=_then(verdict, proofs, proof) if conclusive else None,
     )
 
@@ -510,11 +519,20 @@ def _known(frac: float) -> float:
 def _fix(verdict: Verdict, proofs: Sequence[Proof], proven: Proof | None) -> Fix | None:
     if proven is not None:
         return Fix(words=proven.words, place=proven.place, most_times=math.nan)
-    refuted = {p.place for p in proofs if p.relation in ("equal", "slower", "unneeded")}
+    refuted = refuted_by(proofs)
     for place, advice in enumerate(verdict.advice):
         if place not in refuted:
             return Fix(words=_in_short(advice), place=place, most_times=advice.most_times)
     return None
+
+
+def refuted_by(proofs: Sequence[Proof]) -> dict[int, Proof]:
+    """Returns the places of advice that gains nothing, each with the newest proof of that."""
+    refuted: dict[int, Proof] = {}
+    for proof in proofs:
+        if proof.place is not None and proof.relation in GAINLESS:
+            refuted.setdefault(proof.place, proof)
+    return refuted
 
 
 def _then(verdict: Verdict, proofs: Sequence[Proof], proven: Proof | None) -> Fix | None:
@@ -724,6 +742,27 @@ def then_in_words(answer: Answer) -> str:
         return ""
     joined = "or" if _can_be_run(answer.advice, then) else "then"
     return f"{joined} {then.words} (up to about {number(then.most_times)}x by itself)"
+
+
+def other_advice(answer: Answer) -> list[Advice]:
+    """Returns what else is advised than the fix, without what runs have shown to gain nothing."""
+    in_fix = answer.fix.place if answer.fix is not None else None
+    found = []
+    for place, advice in enumerate(answer.advice):
+        if place != in_fix and place not in answer.refuted:
+            found.append(advice)
+    return found
+
+
+def refuted_in_words(answer: Answer) -> list[str]:
+    """Returns the advice that runs have shown to gain nothing: "augmentation on the device is slower:
+    0.821x (proven, 95%: 0.745 to 0.904)"."""
+    found = []
+    for place, proof in sorted(answer.refuted.items()):
+        how = proof_conditions_in_words(proof)
+        compares = f"{GAINLESS[proof.relation]}: {times_in_words(proof)} ({how})"
+        found.append(f"{answer.advice[place].words} {compares}")
+    return found
 
 
 def cost_in_words(answer: Answer) -> str:

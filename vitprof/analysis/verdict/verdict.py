@@ -152,6 +152,7 @@ def _situation(evidence: Evidence, verdict: Verdict) -> advice_rules.Situation:
         sampler_ms=evidence.sampler_ms,
         causes=tuple(causes),
         exposed_ms={share.name: share.exposed_ms for share in verdict.shares},
+        waited_fracs={share.name: share.frac * verdict.idle_frac for share in verdict.shares},
         loader=loader,
         is_unclear=verdict.is_of_other_programs and evidence.is_unclear,
     )

@@ -74,8 +74,9 @@ def answer_lines(run: StoredRun, answer: Answer) -> list[str]:
     if in_fix is not None:
         lines.append(f"  {'why:':<9}{_advised(answer.advice[in_fix], named=False)}")
     lines += next_lines(run, answer)
-    others = [advice for place, advice in enumerate(answer.advice) if place != in_fix]
+    others = answers.other_advice(answer)
     lines += [f"  {'or try:':<9}{_advised(advice, named=True)}" for advice in others]
+    lines += [f"  {'no gain:':<9}{words}" for words in answers.refuted_in_words(answer)]
     lines += [f"  {words}" for words in (answer.details, answer.remark) if words]
     lines += [f"  {'seen:':<9}{signature.sentence}" for signature in answer.signatures]
     return lines

@@ -201,13 +201,17 @@ def _verdict(one: Contents) -> str:
         *_answers(answer),
     ]
     out += [f"<p>{e(words)}</p>" for words in (answer.details, answer.remark) if words]
-    if verdict.advice:
+    open_advice = [a for place, a in enumerate(answer.advice) if place not in answer.refuted]
+    if open_advice:
         out.append("<p>To try, the best first:</p><ol>")
         out += [
             f"<li><b>{e(formats.sentence(a.words))}</b> {e(formats.sentence(rendering.why_advised(a)))}</li>"
-            for a in verdict.advice
+            for a in open_advice
         ]
         out.append("</ol>")
+    if answer.refuted:
+        gainless = "; ".join(answers.refuted_in_words(answer))
+        out.append(f"<p>No gain: {e(gainless)}.</p>")
     if verdict.signatures:
         patterns = "".join(f"<li>{e(s.sentence)}</li>" for s in verdict.signatures)
         out.append(f"<p>Patterns found:</p><ul>{patterns}</ul>")

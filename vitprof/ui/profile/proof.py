@@ -12,6 +12,7 @@ from vitprof.analysis.tournament import leaderboard
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 from vitprof.analysis.verdict.answer import (
+    GAINLESS,
     Proof,
     proof_conditions_in_words,
     proof_runs_in_words,
@@ -34,12 +35,6 @@ HOW_HELP = (
     "Compared by all samples over all time, without what other programs were seen to disturb."
 )
 Proofs = list[tournaments.StoredTournament]
-GAINLESS = {
-    "equal": "is as fast, within 5%",
-    "slower": "is slower",
-    "unneeded": "very likely gains at most 5%",
-}
-"""How an advised job compares that is not worth using -> in words."""
 NEXT = "run whose first advice is proven when it has ended"
 ADVISED = 1
 """Position of the advised job in a proof's plan; the job as it is comes first."""
