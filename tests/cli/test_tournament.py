@@ -89,7 +89,7 @@ class TestTournament:
         assert UNDECIDED.fullmatch(without_waits(err))
         assert "tournament 1: =mine, simulated device (done)" in out
         assert (
-            "refused: dali, batch 16, 2 workers; dali, batch 32, 2 workers: strategy dali: it cannot load digits"
+            "refused: dali, batch 16, 2 threads; dali, batch 32, 2 threads: strategy dali: it cannot load digits"
             in out
         )
         assert "Against memory, batch 16:" in out
@@ -147,7 +147,7 @@ class TestTournament:
         status, out, _ = call("tournament", "--strategies", "dali", *HERE)
         assert status == 1
         assert "no setting gave a figure" in out
-        assert "refused: dali, batch 128, 2 workers" in out
+        assert "refused: dali, batch 128, 2 threads" in out
 
     def test_an_interrupt_pauses(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         once = iter([signal.SIGINT])

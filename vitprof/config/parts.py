@@ -243,6 +243,11 @@ class LoaderPart(Part):
     decodes: bool = False
     """Whether it decodes whole batches by itself, on the GPU if there is one, so that it takes no decoder."""
 
+    @property
+    def worker(self) -> str:
+        """Returns what one of its `workers` is called: a worker is a process, a thread is not."""
+        return "thread" if self.made_by == "threads" else "worker"
+
 
 THREADS = {"workers": 2, "prefetch_factor": 2}
 DECODING: dict[str, Any] = {"forms": ("encoded",), "knobs": THREADS, "made_by": "threads"}

@@ -179,8 +179,7 @@ def _words_on_loading(config: RunConfig) -> Iterator[str]:
     yield f"batch {config.batch_size}"
     if config.workers:
         loader = config.loader or plan.loader
-        maker = "thread" if LOADERS[loader].made_by == "threads" else "worker"
-        yield formats.count(config.workers, maker)
+        yield formats.count(config.workers, LOADERS[loader].worker)
     if config.cache_mb:
         yield f"cache {config.cache_mb:g} MB"
     if config.slow_drive:

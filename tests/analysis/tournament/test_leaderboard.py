@@ -13,6 +13,8 @@ from tests.analysis.tournament.tournament_entries import entry, ranked, row_of, 
 from vitprof.analysis.tournament.entries import Entry, key_in_words, setting_in_words
 from vitprof.analysis.tournament.leaderboard import article_table, leaderboard, runs_words
 from vitprof.analysis.tournament.recommend import recommend
+from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve, run_name
 from vitprof.recording.columns import RunSummary
 
 BASE = "base/b64/w-/as-is"
@@ -256,6 +258,17 @@ def test_the_slow_drive_says_that_it_is_one() -> None:
     assert setting_in_words(dataclasses.replace(entry("files", 1), throttled=True)).startswith(
         "files (throttled), "
     )
+
+
+def test_threads_are_threads_as_in_the_names_of_runs() -> None:
+    assert key_in_words("threads/b16/w2/as-is") == "threads, batch 16, 2 threads"
+    assert key_in_words("prefetch/b16/w2/as-is") == "prefetch, batch 16, 2 workers"
+    other_loader = key_in_words("workers/b16/w1/as-is/loader threads")
+    assert other_loader == "workers, batch 16, 1 thread, loader threads"
+    for name in ("threads", "prefetch"):
+        config = resolve(RunConfig(strategy=name, dataset="photos", batch_size=16, workers=2))
+        counted = key_in_words(f"{name}/b16/w2/as-is").split(", ")[-1]
+        assert counted in run_name(config).split(", ")
 
 
 def test_rows_are_settings_and_columns_batch_sizes() -> None:

@@ -16,7 +16,8 @@ from vitprof import formats
 from vitprof.analysis.arrays import Floats, Mask
 from vitprof.analysis.tournament.epoch_samples import EpochSamples
 from vitprof.config import own_script, strategies
-from vitprof.config.parts import THROTTLED
+from vitprof.config.parts import LOADERS, THROTTLED
+from vitprof.config.varied import setting_words
 from vitprof.recording.columns import RunSummary
 from vitprof.recording.decoded_files import DecodedFiles
 
@@ -175,10 +176,23 @@ def _joined(
     if batch_size is not None:
         parts.append(f"batch {batch_size:,}")
     if workers is not None:
-        parts.append(formats.count(workers, "worker"))
+        parts.append(formats.count(workers, _worker_of(known, more)))
     if page_cache != "as-is":
         parts.append(f"{page_cache} cache")
     return ", ".join([*parts, *more])
+
+
+LOADER = setting_words("loader", "")
+"""How the loader of a trial is named in its key, where it is not the one of the strategy."""
+
+
+def _worker_of(strategy: strategies.Strategy | None, more: Sequence[str]) -> str:
+    """Returns what one of the workers of a setting is called, as the names of its runs have it."""
+    loader = "dataloader" if strategy is None else strategy.loader
+    for words in more:
+        if words.startswith(LOADER):
+            loader = words.removeprefix(LOADER)
+    return LOADERS[loader].worker if loader in LOADERS else "worker"
 
 
 Effect = Literal["unknown", "same", "changes", "not yet", "differs by itself"]
