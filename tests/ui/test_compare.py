@@ -12,7 +12,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, address, app, charts, kept_in_url, said
-from tests.ui.tournaments import DEVICE, add_tournament
+from tests.ui.tournaments import DEVICE, KEYS, add_tournament
+from vitprof import formats
+from vitprof.analysis.tournament.entries import key_in_words
+from vitprof.analysis.tournament.recommend import recommend
 from vitprof.analysis.verdict.rendering import render
 from vitprof.experiments.tournament import tournament_view
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
@@ -20,7 +23,7 @@ from vitprof.export import tables
 from vitprof.formats import percent
 from vitprof.recording.columns import STEP_COLUMNS, RunSummary
 from vitprof.recording.verdict import NoVerdict, Verdict
-from vitprof.store import RunGroup, RunQuery, RunStore
+from vitprof.store import RunGroup, RunQuery, RunStore, read_role
 from vitprof.store.tournaments import list_tournaments
 from vitprof.ui import compare as compare_page
 from vitprof.ui import findings
@@ -210,6 +213,41 @@ def test_the_best_proof_is_the_answer_and_not_the_newest(
     assert not [b for b in at.button if b.label == ALTERNATE], "it is proven"
     elsewhere = speed(store, add_run(store, strategy="memory", batch_size=64, device=DEVICE), 5e3)
     assert "Single runs" in said(compare(slow, elsewhere)), "another batch size is another setting"
+
+
+def test_what_their_tournament_recommends_comes_before_what_one_run_shows(store: RunStore) -> None:
+    waits = {"per-sample": 0.02, "memory": 0.001, "tensordataset": 0.001}
+    number = add_tournament(store, waits, rounds=3)
+    view = tournament_view.TournamentView(store, number)
+    best = recommend(view.board())
+    assert best is not None
+    assert best.recommended is not None
+    (equal,) = best.equals
+    of_key = {
+        read_role(run.role)[0]: run.id for run in store.runs(group_key=f"tournament:{number}")
+    }
+    slow, chosen, lucky = of_key[KEYS["per-sample"]], of_key[best.recommended], of_key[equal]
+    summary = store.run(lucky).summary
+    assert summary is not None
+    faster = dataclasses.replace(summary, samples_per_s=1.1 * summary.samples_per_s)
+    store.update_run(lucky, summary=faster)
+    at = compare(slow, lucky, chosen, baseline=str(slow))
+    text = said(at).replace("\\", "")
+    assert f"Run {chosen} is 4.2" in text
+    setting = key_in_words(best.recommended)
+    assert f"Tournament {number} recommends the setting of run {chosen}: {setting}." in text
+    assert f"Run {lucky} is as fast, within 5%." in text
+    row = view.board().row(best.recommended)
+    assert row is not None
+    figure = formats.number(row.samples_per_s)
+    assert f"that of run {chosen} makes {figure} samples/s" in text, "as the tournament has it"
+    assert "none of these runs has that setting" in said(compare(slow, lucky, baseline=str(slow)))
+
+
+def test_the_names_of_a_few_runs_are_all_in_sight(store: RunStore) -> None:
+    ids = [add_run(store) for _ in range(compare_page.MOST_IN_SIGHT + 1)]
+    assert compare(*ids[:4]).multiselect[0].proto.wrap
+    assert not compare(*ids).multiselect[0].proto.wrap, "many would fill the screen"
 
 
 def test_one_idle_figure_and_one_word_everywhere(store: RunStore) -> None:

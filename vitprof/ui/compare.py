@@ -18,6 +18,7 @@ from vitprof.analysis.compare.differences import Caveat
 from vitprof.analysis.timing.utilisation import sm_activity
 from vitprof.analysis.verdict.rendering import CLASSES, in_a_word
 from vitprof.config.bounds import MAX_SEARCH
+from vitprof.experiments.tournament.proofs import Decision
 from vitprof.recording.columns import ENDED_STATUSES, RunSummary
 from vitprof.store import RunQuery, RunRow, StoredRun
 from vitprof.ui import (
@@ -38,6 +39,8 @@ OFFERED = 100
 """Runs in the list at a time; the others are found by typing."""
 MAX_RUNS_IN_URL = 400
 """Run numbers that are read from a URL, at most; 2,000 characters hold about as many."""
+MOST_IN_SIGHT = 12
+"""Chosen runs up to which all of their names are in sight; more would fill a screen."""
 KEY = "compare-runs"
 CHOSEN = talk.COMPARED
 SUGGESTED = "compare runs suggested"
@@ -56,11 +59,18 @@ def page() -> None:
     facts = [findings.facts_of(run.id) for run in runs]
     trusts = guard.trusts_of(facts, baseline)
     differences = guard.comparability(facts)
-    other = _other(runs, baseline, trusts)
+    decision = None if baseline is None else compare_answer.decision_of(runs, baseline)
+    other = _other(runs, baseline, trusts, decision)
     if baseline is not None and other is not None:
         may_alternate = not {c.topic for c in differences if c.level == "warning"} & OF_THE_SETTINGS
         compare_answer.draw(
-            runs, baseline, other, facts, trusts[other], may_alternate=may_alternate
+            runs,
+            baseline,
+            other,
+            facts,
+            trusts[other],
+            decision=decision,
+            may_alternate=may_alternate,
         )
     draw_caveats(differences)
     if len(runs) == 2 and baseline is not None and trusts[1 - baseline] != "unlike":
@@ -107,15 +117,23 @@ def _slowest_alike(runs: Sequence[StoredRun]) -> int | None:
 
 
 def _other(
-    runs: Sequence[StoredRun], baseline: int | None, trusts: Sequence[guard.Trust]
+    runs: Sequence[StoredRun],
+    baseline: int | None,
+    trusts: Sequence[guard.Trust],
+    decision: Decision | None,
 ) -> int | None:
-    """Returns the position of the run that the answer is about: the fastest one that is like the
-    baseline, or of two runs the other one; None where there is none.
+    """Returns the position of the run that the answer is about; None where there is none.
+
+    That is of two runs the other one, and of more the one whose setting their tournament recommends, or
+    the fastest one that is like the baseline.
     """
     if baseline is None or len(runs) < 2:
         return None
     if len(runs) == 2:
         return 1 - baseline
+    recommended = None if decision is None else decision.at
+    if recommended is not None and recommended != baseline and trusts[recommended] != "unlike":
+        return recommended
     rates = {}
     for at, run in enumerate(runs):
         alike = at != baseline and trusts[at] != "unlike"
@@ -197,6 +215,7 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         help="Runs that have ended, the newest first. Any number of them.",
         placeholder="Choose runs",
         key=KEY,
+        wrap=len(known) <= MOST_IN_SIGHT,
         on_change=lambda: write_numbers(widgets.RUNS, st.session_state[KEY]),
     )
     if missing:
@@ -354,7 +373,10 @@ FIRST: tuple[tables.TableColumn, ...] = (
         width=130,
     ),
     tables.TableColumn(
-        "Samples/s", "Steady-state throughput.", lambda run, _: run.summary.samples_per_s, width=90
+        "Samples/s",
+        f"{tables.help_of('samples_per_s')} Of the whole run, also of what other programs disturbed.",
+        lambda run, _: run.summary.samples_per_s,
+        width=90,
     ),
     tables.TableColumn(
         "Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, width=100

@@ -47,11 +47,13 @@ def draw(
     facts: Sequence[RunFacts],
     trust: Trust,
     *,
+    decision: proofs.Decision | None,
     may_alternate: bool,
 ) -> None:
     """Draws how much faster the run at position `other` is than the one at `baseline`.
 
-    `may_alternate`: whether to offer to run the two alternately.
+    `decision`: what their tournament recommends, if one does. `may_alternate`: whether to offer to run
+    the two alternately.
     """
     pair = [runs[baseline], runs[other]]
     _, alone = comparison.against([run.summary for run in pair], 0, ["fair", trust])
@@ -83,7 +85,9 @@ def draw(
                     help="Opens the tournament that ran both settings alternately.",
                     width="content",
                 )
-        lines = [_of_proof(known, single, pair)] if known is not None else []
+        lines = [] if decision is None else [_of_decision(decision, runs)]
+        if known is not None:
+            lines.append(_of_proof(known, single, pair))
         if known is None:
             lines.append(_of_single_runs(trust, pair, [facts[baseline], facts[other]]))
         st.caption(texts.escaped(" ".join(line for line in lines if line)))
@@ -92,10 +96,41 @@ def draw(
             _draw_alternate(pair)
 
 
+def decision_of(runs: Sequence[StoredRun], baseline: int) -> proofs.Decision | None:
+    """Returns what the newest tournament recommends that made the baseline and another one of these
+    runs; None without one.
+    """
+    if not any(run.group_key for run in runs):
+        return None
+    return proofs.decision_of(
+        tournaments.list_tournaments(resources.store()), state.view, runs, baseline
+    )
+
+
+def _of_decision(decision: proofs.Decision, runs: Sequence[StoredRun]) -> str:
+    """Returns what their tournament recommends, and which of the runs are as fast as that."""
+    setting = decision.setting
+    if decision.at is None:
+        which = f"{setting}, and none of these runs has that setting"
+    else:
+        which = f"the setting of run {runs[decision.at].id}: {setting}"
+    words = f"Tournament {decision.tournament_id} recommends {which}."
+    if decision.as_fast:
+        as_fast = [runs[at].id for at in decision.as_fast]
+        are = "is" if len(as_fast) == 1 else "are"
+        numbers = texts.numbers_of(as_fast)
+        words += f" {formats.capitalised(numbers)} {are} as fast, within 5%."
+    return words
+
+
 def _of_proof(known: proofs.Proof, single: Interval, pair: Sequence[StoredRun]) -> str:
     """Returns what the ratio of a proof rests on, and what the two runs alone would have said."""
     rounds = formats.count(known.n_rounds, "round")
     words = f"Tournament {known.tournament_id} ran the settings of both in {rounds}."
+    if known.per_s is not None:
+        base_per_s, per_s = map(formats.number, known.per_s)
+        words += " Without the time that other programs disturbed,"
+        words += f" that of run {pair[1].id} makes {per_s} samples/s and that of run {pair[0].id} {base_per_s}."
     if known.basis == "alternating, busy":
         cores = f"at least {formats.cores(known.others_cores)}"
         if known.at_least:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,8 +12,9 @@ from vitprof.analysis.arrays import Interval
 from vitprof.analysis.faster_while_busy import WHILE_BUSY, at_least
 from vitprof.analysis.thresholds import OTHERS_CORES
 from vitprof.analysis.tournament.blocks import whole_runs_of
+from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.analysis.tournament.leaderboard import LeaderboardRow, leaderboard
-from vitprof.analysis.tournament.recommend import least_others
+from vitprof.analysis.tournament.recommend import Recommendation, least_others, recommend
 from vitprof.config import BUDGETS, RunConfig
 from vitprof.errors import ConfigError, StoreError
 from vitprof.experiments.tournament.planning import plan
@@ -41,6 +42,8 @@ class Proof:
     `at_least`; NaN if not known."""
     at_least: bool = False
     """Whether one was faster in all rounds, but other programs ran in them."""
+    per_s: tuple[float, float] | None = None
+    """Samples/s of the first and of the second one, whose ratio it is; None where `at_least`."""
 
     @property
     def basis(self) -> Literal["alternating, quiet", "alternating, busy", "alternating"]:
@@ -142,7 +145,13 @@ def _proof(now: TournamentState, base: str, other: str, hosts: set[str]) -> Proo
     if not all(map(math.isfinite, ratio)):
         return None
     n_rounds = min(row.n_runs for row in known)
-    return Proof(now.tournament.id, ratio, n_rounds, _others_cores(*known))
+    return Proof(
+        now.tournament.id,
+        ratio,
+        n_rounds,
+        _others_cores(*known),
+        per_s=(known[0].samples_per_s, known[1].samples_per_s),
+    )
 
 
 def _while_busy(tournament_id: int, base: LeaderboardRow, other: LeaderboardRow) -> Proof | None:
@@ -169,3 +178,53 @@ def _others_cores(*rows: LeaderboardRow) -> float:
     most = max((each for each in cores if math.isfinite(each)), default=math.nan)
     known_of_both = all(map(math.isfinite, cores))
     return most if known_of_both or most >= OTHERS_CORES else math.nan
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a tournament recommends, seen from some of its runs."""
+
+    tournament_id: int
+    setting: str
+    """The setting that it recommends, in words."""
+    at: int | None
+    """Position of the first of the runs that has this setting; None where none of them has it."""
+    as_fast: tuple[int, ...]
+    """Positions of the runs whose settings are as fast as that one."""
+
+
+def decision_of(
+    every: Iterable[StoredTournament],
+    view_of: Callable[[int], TournamentView],
+    runs: Sequence[StoredRun],
+    baseline: int,
+) -> Decision | None:
+    """Returns what the first tournament of `every` recommends that made the run at position `baseline` and
+    another one of `runs`; None where no such tournament recommends a setting.
+    """
+    for tournament in every:
+        keys = {}
+        for at, run in enumerate(runs):
+            if run.group_key == tournament.group_key:
+                keys[at], _ = read_role(run.role)
+        if baseline not in keys or len(set(keys.values())) < 2 or tournament.held:
+            continue
+        # a part of it may be of another version, or just being deleted
+        with contextlib.suppress(StoreError, ConfigError):
+            viewed = view_of(tournament.id)
+            best = recommend(viewed.board(viewed.state()))
+            if best is not None and best.recommended is not None:
+                return _decision(tournament.id, best, keys)
+    return None
+
+
+def _decision(tournament_id: int, best: Recommendation, keys: Mapping[int, str]) -> Decision:
+    """Returns the decision for runs whose positions are those in `keys`, with the keys of their trials."""
+    recommended = best.recommended or ""
+    chosen = [at for at, key in keys.items() if key == recommended]
+    return Decision(
+        tournament_id,
+        key_in_words(recommended),
+        chosen[0] if chosen else None,
+        tuple(at for at, key in keys.items() if key in best.equals),
+    )
