@@ -94,6 +94,13 @@ def seconds(value: float | None) -> str:
     return f"{hours} h {rest:02d} min"
 
 
+def rough_time(value: float) -> str:
+    """Returns an estimate in seconds, with one digit: 8 s, 40 s, 2 min."""
+    if value >= 95:  # 95 s are 100 s with one digit, and 2 min
+        return f"{value / 60:.0f} min"
+    return f"{float(f'{value:.1g}'):.0f} s"
+
+
 def moment(epoch_s: float) -> str:
     """Returns the local time of `epoch_s` (seconds since 1970, UTC): 10:32, with the date unless it is today."""
     at = dt.datetime.fromtimestamp(epoch_s)

@@ -33,7 +33,8 @@ def test_what_it_writes_is_shown_before_it_is_repeated(
     Path("model.pt").write_text("of weeks")
     status, out, err = call(*TRIALS, "--in-place", *VARY, *PRETEND, "writes", "differs")
     assert (status, out) == (2, "")
-    first, second = err.splitlines()
+    first, length, second = err.splitlines()
+    assert length.endswith("runs, for a time that is known after the first one.")
     command = f"{sys.executable} -m tests.jobs.pretend writes differs"
     assert first.startswith(f"Each trial runs {command} in {Path.cwd()} and")
     assert first.endswith(
@@ -116,7 +117,8 @@ def test_links_that_lead_out_of_a_copied_folder_are_named_and_asked_for(
     Path("latest").symlink_to(Path.cwd())
     status, out, err = call(*TRIALS, *VARY, *PRETEND, "writes", "../named")
     assert (status, out) == (2, "")
-    first, second = err.splitlines()
+    first, length, second = err.splitlines()
+    assert length.endswith("runs, for a time that is known after the first one.")
     assert first.endswith(
         "it works in a copy of that folder, which is discarded when the trial ends; files written elsewhere stay, "
         f"such as through checkpoints -> {tmp_path}/outside, at {tmp_path}/named."

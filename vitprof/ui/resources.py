@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import streamlit as st
 
-from vitprof import errors, home
+from vitprof import errors, formats, home
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing import steady, summary
 from vitprof.charts.live import LiveChart, Points
@@ -29,7 +29,7 @@ from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STA
 from vitprof.store import RunQuery, RunStore
 from vitprof.telemetry import nvml, visible
 from vitprof.telemetry.machine import MachineWatch
-from vitprof.ui.texts import act_button, draw_problem, escaped, rough_time
+from vitprof.ui.texts import act_button, draw_problem, escaped
 
 Result = TypeVar("Result")
 Work = Callable[[OnProgress, Stop], Result]
@@ -250,7 +250,7 @@ class BackgroundTask(Generic[Result]):
         now = self.progress or Progress("starting", 0, 0, 0.0)
         text = now.words
         if math.isfinite(now.seconds_left):
-            text += f", about {rough_time(now.seconds_left)} left"
+            text += f", about {formats.rough_time(now.seconds_left)} left"
         draw_progress(
             now.fraction, text, key, self.stop, help, may_stop=users.may_stop(self.started_by)
         )

@@ -70,13 +70,6 @@ def file_stamp() -> str:
     return dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
 
 
-def rough_time(seconds: float) -> str:
-    """Returns 8 s, 40 s, 2 min: one digit is as exact as an estimate is."""
-    if seconds >= 95:  # 95 s are 100 s with one digit, and 2 min
-        return f"{seconds / 60:.0f} min"
-    return f"{float(f'{seconds:.1g}'):.0f} s"
-
-
 def simulated_badge() -> None:
     about = "The device is simulated: each step takes as long as on a real one, without computing. Loading is real."
     st.badge("simulated", icon=":material/science:", color="gray", help=about)

@@ -8,21 +8,22 @@ import typer
 from vitprof import formats
 from vitprof.cli.common import terminal
 from vitprof.config.own_script import settings_of
-from vitprof.experiments.tournament import planning
+from vitprof.experiments.tournament import duration, planning
 from vitprof.store import RunStore, tournaments
 
 
 def ask_to_run(store: RunStore, tournament_id: int, *, yes: bool) -> None:
-    """Says what the first trial of a script will run, and asks where it may overwrite the user's files.
+    """Says what the first trial of a script will run and how long all trials take, and asks where it may
+    overwrite the user's files.
 
     `yes`: whether that is agreed. Ends the program with status 2 if it is not, or nobody can be asked.
     """
-    spec = tournaments.tournament(store, tournament_id).spec
-    script = spec.script
+    stored = tournaments.tournament(store, tournament_id)
+    script = stored.spec.script
     if script is None or script.loader is not None:
         return
-    words = planning.begin_words(script, spec.base.steps)
-    lines = [formats.sentence(words)]
+    words = planning.begin_words(script, stored.spec.base.steps)
+    lines = [formats.sentence(words), *_length_lines(store, stored)]
     if len(script.links_out) > planning.MOST_NAMED:
         lines.append("All links through which it writes to files that stay:")
         lines += [f"  {link}" for link in script.links_out]
@@ -32,13 +33,14 @@ def ask_to_run(store: RunStore, tournament_id: int, *, yes: bool) -> None:
 
 
 def ask_to_repeat(store: RunStore, tournament_id: int, *, yes: bool) -> bool:
-    """Shows what the first trial of a script wrote and asks whether to repeat it, unless that is agreed
-    or `yes`.
+    """Shows what the first trial of a script wrote and how long the others take, and asks whether to repeat
+    it, unless that is agreed or `yes`.
 
     Returns whether it was agreed just now. Ends the program with status 2 if it is not, or nobody can be
     asked.
     """
-    script = tournaments.tournament(store, tournament_id).spec.script
+    stored = tournaments.tournament(store, tournament_id)
+    script = stored.spec.script
     if script is None or script.loader is None or script.agreed:
         return False
     words = planning.written_words(script)
@@ -47,7 +49,8 @@ def ask_to_repeat(store: RunStore, tournament_id: int, *, yes: bool) -> bool:
     sentence = f"{formats.capitalised(sentence)}{':' if colon else '.'}"
     remarks = dict.fromkeys(remark for setting in settings_of(script) for remark in setting.remarks)
     paths = [f"  {path}" for path in script.writes]
-    terminal.show(*remarks, sentence, *paths, console=terminal.err)
+    length = _length_lines(store, stored)
+    terminal.show(*remarks, sentence, *paths, *length, console=terminal.err)
     if script.lasting and not yes:
         terminal.show(
             "Every trial runs the script again and writes these files again. To write elsewhere in each trial, use the "
@@ -57,6 +60,11 @@ def ask_to_repeat(store: RunStore, tournament_id: int, *, yes: bool) -> bool:
         _confirm("Repeat it?", tournament_id, "to repeat the script")
     planning.agree(store, tournament_id)
     return True
+
+
+def _length_lines(store: RunStore, stored: tournaments.StoredTournament) -> list[str]:
+    words = duration.script_words(store, stored)
+    return [formats.sentence(words)] if words else []
 
 
 def _confirm(question: str, tournament_id: int, purpose: str) -> None:

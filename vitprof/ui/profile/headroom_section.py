@@ -15,7 +15,7 @@ from vitprof.export.tables import ANCHORS_HEADER, anchors_in_words
 from vitprof.store import StoredRun
 from vitprof.ui import findings, live_chart, notifications, resources, tables, widgets
 from vitprof.ui.profile.runs import STOP_HELP, stop_group
-from vitprof.ui.texts import escaped, guarded, rough_time
+from vitprof.ui.texts import escaped, guarded
 
 HEADROOM_EVERY_S = 1.0
 """Seconds between a page's looks at runs that go on."""
@@ -70,7 +70,7 @@ def _draw_section(run: StoredRun, live: list[StoredRun]) -> None:
             st.caption(f":material/info: {escaped(formats.sentence(note))}")
     if live:
         return
-    takes = rough_time(_headroom_s(run, configs))
+    takes = formats.rough_time(_headroom_s(run, configs))
     with st.container(horizontal=True, vertical_alignment="center"):
         again = "Measure headroom again" if measured is not None else "Measure headroom"
         if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):

@@ -34,7 +34,7 @@ from vitprof.experiments import answers
 from vitprof.jobs import scheduling
 from vitprof.ui import answer_card, resources, widgets
 from vitprof.ui.live_chart import Pick, draw_growing, view_of
-from vitprof.ui.texts import act_button, escaped, guarded, rough_time
+from vitprof.ui.texts import act_button, escaped, guarded
 
 OnPick = Callable[[Pick], None] | None
 
@@ -180,7 +180,7 @@ def _progress_words(run: store.StoredRun, now: float) -> str:
     if run.stage == "training" and fraction > 0:
         whole_s = run.config.seconds or trained_s / fraction
         remaining_s = whole_s * (1 - fraction)
-        words += f", about {rough_time(max(remaining_s, 0.0))} left"
+        words += f", about {formats.rough_time(max(remaining_s, 0.0))} left"
     return words
 
 

@@ -26,7 +26,7 @@ from vitprof.experiments.tournament import planning, tournament_view
 from vitprof.store import StoredRun, tournaments
 from vitprof.ui import findings, live_chart, resources
 from vitprof.ui.profile.runs import start
-from vitprof.ui.texts import act_button, escaped, guarded, rough_time
+from vitprof.ui.texts import act_button, escaped, guarded
 from vitprof.ui.tournament import state
 from vitprof.ui.widgets import RUN
 
@@ -173,7 +173,7 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
     shown = answers.proof_of(advised, board, now.tournament.id)
     if shown is None:  # the baseline has no gain of its own
         return "**Not proven:** too few runs."
-    words = _decided(shown, advised, name, rough_time(now.spent_s))
+    words = _decided(shown, advised, name, formats.rough_time(now.spent_s))
     return words + _dropped(board) + _others(board, shown) + _another_batch_size(board)
 
 

@@ -16,12 +16,13 @@ from vitprof.config import RunConfig, availability, bounds, estimates, tournamen
 from vitprof.config.accelerators import accelerator
 from vitprof.config.strategies import STRATEGIES
 from vitprof.datasets.catalog import DatasetInfo, dataset_info
+from vitprof.experiments.tournament.duration import size_words
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
 from vitprof.names import cut_name
 from vitprof.store import RunGroup, RunQuery, RunStore
 from vitprof.ui import resources, texts, widgets
 from vitprof.ui.profile.headroom_section import STARTUP_S
-from vitprof.ui.texts import escaped, rough_time
+from vitprof.ui.texts import escaped
 from vitprof.ui.tournament import fields, state
 
 NAME_KEY = f"{fields.TRIAL}name"
@@ -237,18 +238,10 @@ def estimate_sentence(
     """Returns how many runs there are and how long they take, and what is written and kept, in
     words.
     """
-    runs = trials * spec.repeats
-    time = f"about {rough_time(needs.seconds)}"
+    time = f"about {formats.rough_time(needs.seconds)}"
     if needs.unknown:
-        time = (
-            f"at least {rough_time(needs.seconds)} ({needs.unknown} of the settings never ran here)"
-        )
-    how_many = f"{formats.count(trials, 'setting')} x {formats.count(spec.repeats, 'round')}"
-    how_many += f" = {formats.count(runs, 'run')}, {time}"
-    if spec.until_decided and trials > 1:
-        most = spec.repeats + bounds.MORE_ROUNDS
-        longest = rough_time(needs.seconds * most / spec.repeats)
-        how_many += f"; up to {most} rounds (about {longest}) until it is decided"
+        time = f"at least {formats.rough_time(needs.seconds)} ({needs.unknown} of the settings never ran here)"
+    how_many = size_words(spec, trials, time, needs.seconds)
     written = []
     if needs.makes:
         written.append(f"makes {needs.makes} first, which also takes time")

@@ -17,7 +17,7 @@ from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import own_script, tournament_spec
 from vitprof.errors import UNREADABLE_SAMPLE, JobError, StoreError
 from vitprof.experiments.tournament import planning, tournament_runner, tournament_view
-from vitprof.formats import count, sentence
+from vitprof.formats import count, rough_time, sentence
 from vitprof.jobs.users import may_stop
 from vitprof.store import MissingError, StoredRun, tournaments
 from vitprof.ui import gate, notifications, resources, texts
@@ -172,7 +172,7 @@ def _draw_done(now: tournament_view.TournamentState) -> None:
     if t.note:
         st.warning(texts.escaped(f"Ended: {t.note}."))
     runs = count(sum(entry.n_made for entry in now.entries), "run")
-    took = texts.rough_time(now.spent_s)
+    took = rough_time(now.spent_s)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(f":material/check: Done: {runs}, {took} of running", width="content")
         if t.spec.script is None:
@@ -298,7 +298,7 @@ def _text(now: tournament_view.TournamentState) -> str:
         # most settings that were not tried yet are faster than the first, by which they are judged
         untried = any(e.status == "waiting" and not e.outcomes for e in now.entries)
         most = "at most " if untried else ""
-        text += f"; {most}about {texts.rough_time(p.seconds_left)} left"
+        text += f"; {most}about {rough_time(p.seconds_left)} left"
     return text
 
 
