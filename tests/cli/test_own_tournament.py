@@ -38,7 +38,7 @@ def test_what_it_writes_is_shown_before_it_is_repeated(
     command = f"{sys.executable} -m tests.jobs.pretend writes differs"
     assert first.startswith(f"Each trial runs {command} in {Path.cwd()} and")
     assert first.endswith(
-        "trains for 60 steps; it writes what it always writes, such as checkpoints."
+        "trains for up to 60 steps; it writes what it always writes, such as checkpoints."
     )
     again = "python -m vitprof tournament resume 1 --yes"
     assert second == f"vitprof: tournament 1 is paused; to run the script: {again}"

@@ -372,7 +372,7 @@ def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(
     text = said(at)
     assert "Use 4 workers: " in text
     assert "times that of the unchanged script" in text
-    assert "runs python train.py in /work and trains for" in text
+    assert "runs python train.py in /work and trains for up to 40 steps" in text
     codes = [code.value for code in at.get("code")]
     assert codes == [
         "DataLoader(..., num_workers=4)",

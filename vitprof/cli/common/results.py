@@ -226,7 +226,7 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> dict[
         speed_up = _with_interval(speed_up, row.speed_up_low, row.speed_up_high)
     runs = runs_words(row)
     if row.n_runs:
-        runs += f" x {round(row.n_steps / row.n_runs)} steps"
+        runs += f" x {round(row.n_steps / row.n_runs)} steady steps"
     return {
         "": "*" if row.key == chosen else str(row.rank),
         "setting": entries.setting_in_words(row.entry),

@@ -411,7 +411,7 @@ def agree(store: RunStore, tournament_id: int) -> None:
 
 def begin_words(script: own_script.OwnScript, steps: int | None) -> str:
     """Returns what each trial runs, that it trains, and what becomes of what it writes, in a line."""
-    runs = f"each trial runs {shlex.join(script.command)} in {script.directory} and trains for {steps} steps"
+    runs = f"each trial runs {shlex.join(script.command)} in {script.directory} and trains for up to {steps} steps"
     places = " or in ".join(["there", *script.layered])
     discarded = "discarded when the trial ends; files written elsewhere stay"
     if script.isolation == trial_folder.LAYER:

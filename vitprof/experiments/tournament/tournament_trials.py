@@ -298,13 +298,16 @@ class EarlyStop:
         at_most = np.concatenate([each.at_most for each in runs])
         if best is None or not cannot_win(at_most, best.within_low):
             return ""
+        # The speed so far is not said: the leaderboard has that of the whole run, another figure.
         so_far = _mean(np.concatenate([each.measured for each in runs]))
         without_others = _mean(at_most)
-        reached = f"{formats.number(so_far)} samples/s so far"
+        rival = setting_in_words(best.entry)
+        least = formats.number(best.within_low, "samples/s")
         if without_others > OTHERS_NAMED * so_far:
-            reached += f", at most {formats.number(without_others)} without other programs"
-        rival = f"{setting_in_words(best.entry)} makes at least {formats.number(best.within_low)}"
-        return f"{how}: {reached}, and {rival}"
+            speed = formats.number(without_others, "samples/s")
+            most = f"without other programs it makes at most {speed}"
+            return f"{how}: {most}, and {rival} makes at least {least}"
+        return f"{how}: it can no longer reach the {least} that {rival} makes at least"
 
 
 def _rival(board: Leaderboard, entry: Entry) -> LeaderboardRow | None:

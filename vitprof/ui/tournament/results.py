@@ -126,6 +126,7 @@ def _draw_settings(now: TournamentState) -> None:
         what = f"{spec.base.dataset}, {models.model_words(spec.base.model)} on {spec.base.device}"
     else:
         what = title_words(spec.script, spec.base.steps)
+        lasts = f"up to {lasts}"  # the script may end before
     cut = "; settings that are clearly too slow are cut short" if spec.early_stop else ""
     st.caption(
         escaped(f"Tournament {t.id}: {what}; each run {lasts}, {planning.rounds_words(spec)}{cut}")
