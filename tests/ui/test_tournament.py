@@ -185,6 +185,19 @@ def test_pause_resume_stop_end_and_more_rounds(
     assert (found.spec.repeats, found.status) == (4, "paused")
 
 
+def test_nobody_is_told_to_run_more_rounds_while_they_run(store: RunStore) -> None:
+    waits = {"per-sample": 0.02, "memory": 0.001, "tensordataset": 0.001}
+    number = add_tournament(store, waits, rounds=1, status="paused")
+    claim(store, number)
+    set_status(store, number, "running")
+    assert (
+        "Too early: each setting has one run that counts, and needs two. It goes on by itself."
+        in (said(shown(number)))
+    )
+    set_status(store, number, "paused", owner=None)
+    assert "and needs two. Run more rounds." in said(shown(number))
+
+
 def test_images_that_cannot_be_read_end_it_with_the_question(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,7 +204,7 @@ def tournament_answer(tournament_id: int, remarks: Sequence[str] = ()) -> Tourna
         view = TournamentView(store, tournament_id)
         now = view.state()
         board = view.board(now)
-    best = recommend(board)
+    best = recommend(board, goes_on=now.goes_on)
     spec = now.tournament.spec
     chosen = best.recommended if best is not None else None
     code = ""

@@ -147,9 +147,11 @@ def test_too_few_steps_one_run_of_each_and_failed_ones_recommend_nothing() -> No
     found = of(entry("base", 1000, runs=1), entry("a", 4000, runs=1))
     assert (found.key, found.equals) == (None, ())
     assert found.sentence.startswith(
-        "Too early: only one run each with a, batch 64 and base, batch 64 counts so far"
+        "Too early: each setting has one run that counts, and needs two. Run more rounds. The fastest so far is "
+        "a, batch 64, at "
     )
-    assert "The fastest so far is a, batch 64, at " in found.sentence
+    found = of(entry("base", 1000, runs=1), entry("a", 4000, runs=1), entry("b", 2000))
+    assert found.sentence.startswith("Too early: each of 2 settings has one run that counts")
     alone = of(entry("base", 1000))
     assert (
         alone.sentence
@@ -159,6 +161,27 @@ def test_too_few_steps_one_run_of_each_and_failed_ones_recommend_nothing() -> No
     assert found.key == "base/b64/w-/as-is"
     none = leaderboard([entry("base", 1, runs=0)], baseline="base/b64/w-/as-is", n_train=0)
     assert recommend(none) is None
+
+
+def test_nobody_has_to_start_more_rounds_while_it_runs() -> None:
+    once = ranked(entry("base", 1000, runs=1), entry("a", 1500))
+    words = "Too early: base, batch 64 has one run that counts, and needs two."
+    found = recommend(once, goes_on=True)
+    assert found is not None
+    assert found.sentence.startswith(f"{words} It goes on by itself. The fastest so far is a")
+    assert "Run more rounds" not in found.sentence
+    moments = {"base": [0.2, -0.2, 0.0], "a": [-0.2, 0.15, 0.05]}
+    made = [entry(name, 1000, moments=np.array(m)) for name, m in moments.items()]
+    found = recommend(ranked(*made), goes_on=True)
+    assert found is not None
+    assert found.sentence.endswith("and 97.5% is needed: it goes on by itself.")
+    spoiled = with_runs(
+        entry("base", 1000, runs=1), disturbed=[np.ones(20, dtype=bool)], others_cores=[1.5]
+    )
+    found = recommend(ranked(spoiled, entry("a", 4000, runs=1)), goes_on=True)
+    assert found is not None
+    assert "disturbed every run with base, batch 64" in found.sentence
+    assert found.sentence.endswith("End those programs; it goes on by itself.")
 
 
 def test_what_a_reader_has_to_know_such_as_the_order_of_samples() -> None:

@@ -20,6 +20,8 @@ FULL_SHUFFLE = "full"
 ORDER_WORDS = {"none": "does not shuffle", "block": "shuffles blocks of neighbours only"}
 """Order of an epoch's samples (`RunConfig.shuffle`) -> what a setting with it does."""
 MOST_NAMED = 3
+GOES_ON = "it goes on by itself"
+"""What is said in place of what to do while more runs come by themselves."""
 CLEARLY_MORE_FRAC = 0.10
 """A cost that is higher by a smaller share than this does not count: a setting's memory varies by
 some percent."""
@@ -149,24 +151,28 @@ class _Answer:
         return self.choice.chosen
 
 
-def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
+def recommend(
+    board: Leaderboard, *, keep: str = "", goes_on: bool = False
+) -> Recommendation | None:
     """Returns the setting that is most probably the best trade; None while nothing is ranked. It is
     decided once one is surely enough (`Leaderboard.level`) within 5% of the fastest; until then the
     key is None and the sentence says what is missing. Of equal ones, those that shuffle all samples
     are preferred, then the costs in `SCALES` in turn, then speed; `keep`, the tournament's own
     baseline, if it costs no more. Only settings with the baseline's page cache count. What was faster
     only while other programs ran is said first, and is never recommended.
+
+    `goes_on`: whether more runs come by themselves, so that nobody has to start any.
     """
     keep = keep or board.baseline
     ranked = _compared(board, keep)
     if not ranked:
         return None
     busy = _fastest_while_busy(ranked)
-    too_early = _too_early(board, ranked)
+    too_early = _too_early(board, ranked, goes_on=goes_on)
     if too_early:
         return _not_yet(too_early, board, busy)
     if not any(row.near_best >= board.level for row in ranked):
-        return _undecided(board, ranked, busy)
+        return _undecided(board, ranked, busy, goes_on=goes_on)
     fast = [row for row in ranked if row.near_best >= board.level or row.standing == "equal"]
     orderly = [row for row in fast if row.entry.shuffle == FULL_SHUFFLE] or fast
     choice = _cheapest(orderly, keep)
@@ -357,8 +363,8 @@ def undecided_words(keys: Sequence[str]) -> str:
     return f"undecided between {_enumerated(names)}"
 
 
-def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> str:
-    """Returns why nothing can be said of the settings yet; "" where something can."""
+def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow], *, goes_on: bool) -> str:
+    """Returns why nothing can be said of the settings yet, and what to do; "" where something can."""
     best = ranked[0]
     name = setting_in_words(best.entry)
     if best.too_few is not None:
@@ -381,23 +387,39 @@ def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> str:
     can_run = [row for row in ranked if row.entry.status != "cut"]
     disturbed = [row for row in can_run if not row.n_runs]
     if disturbed:
+        end = (
+            f"End those programs; {GOES_ON}"
+            if goes_on
+            else "End those programs and run more rounds"
+        )
         return (
             f"Undecided so far: other programs disturbed every run with {_listed(disturbed)}, so no firm "
-            "number follows from that. End those programs and run more rounds."
+            f"number follows from that. {end}."
         )
     once = [row for row in can_run if row.n_runs < 2]
     if once:
-        each = _is(once, "", " each")
-        return (
-            f"Too early: only one run{each} with {_listed(once)} counts so far, and two are needed to know "
-            f"how much runs differ. The fastest so far is {name}, at {_speed(best)}. Run more rounds."
-        )
+        more = f"{formats.capitalised(GOES_ON)}." if goes_on else "Run more rounds."
+        fastest = f"The fastest so far is {name}, at {_speed(best)}."
+        return f"Too early: {_has_one_run(once, can_run)}, and needs two. {more} {fastest}"
     few = [row for row in ranked if row.too_few is not None]
     return f"Too early: too few steady steps to compare {_listed(few or ranked)}: make the runs longer."
 
 
+def _has_one_run(once: Sequence[LeaderboardRow], can_run: Sequence[LeaderboardRow]) -> str:
+    """Returns which of the settings `can_run` have one run that counts: those in `once`."""
+    if len(once) == 1:
+        return f"{setting_in_words(once[0].entry)} has one run that counts"
+    if len(once) == len(can_run):
+        return "each setting has one run that counts"
+    return f"each of {len(once)} settings has one run that counts"
+
+
 def _undecided(
-    board: Leaderboard, ranked: Sequence[LeaderboardRow], busy: LeaderboardRow | None
+    board: Leaderboard,
+    ranked: Sequence[LeaderboardRow],
+    busy: LeaderboardRow | None,
+    *,
+    goes_on: bool,
 ) -> Recommendation:
     first = max(ranked, key=lambda row: -1.0 if math.isnan(row.near_best) else row.near_best)
     rivals = [row for row in ranked if row is not first and not row.behind]
@@ -405,9 +427,10 @@ def _undecided(
     if rivals:
         probable += f", but {_listed(rivals)} can be faster by more than 5%"
     chance = f"The chance that none is faster: {_chance(first.near_best)}"
+    to_do = GOES_ON if goes_on else "run more rounds"
     sentences = [
         probable,
-        f"{chance}, and {_chance(board.level)} is needed: run more rounds",
+        f"{chance}, and {_chance(board.level)} is needed: {to_do}",
         *_disturbed(ranked),
         *_without_starts(ranked),
     ]

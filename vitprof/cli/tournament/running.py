@@ -145,7 +145,7 @@ def _print(
     now: TournamentState, board: Leaderboard, output: ResultOutput, show: Callable[..., None]
 ) -> None:
     pays = break_even(board)
-    best = recommend(board)
+    best = recommend(board, goes_on=now.goes_on)
     if output.as_json:
         terminal.print_json(tournament.tournament_object(now.tournament, board, pays, best))
     elif output.markdown:

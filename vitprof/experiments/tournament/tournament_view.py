@@ -90,6 +90,15 @@ class TournamentState:
     spent_s: float
     """Seconds that its runs took."""
 
+    @property
+    def goes_on(self) -> bool:
+        """Returns whether more runs come by themselves, as far as is known: a round may be added to the
+        planned ones until it is decided.
+        """
+        t = self.tournament
+        has_more = t.spec.until_decided or self.progress.done < self.progress.total
+        return t.held and t.status == "running" and has_more
+
     def entry(self, key: str) -> Entry:
         return next(e for e in self.entries if e.key == key)
 

@@ -122,7 +122,7 @@ def _draw_answer(t: StoredTournament) -> None:
     viewed = state.view(t.id)
     now = viewed.state()
     board = viewed.board(now)
-    best = recommend(board)
+    best = recommend(board, goes_on=now.goes_on)
     ended = t.status == "done" and not t.held
     named = None if best is None else board.row(best.while_busy or best.key or "")
     if best is None:

@@ -80,7 +80,7 @@ def draw_tournament(tournament_id: int) -> None:
     with row:
         base = _pick_baseline(viewed.board(now), now.baseline)
     board = viewed.board(dataclasses.replace(now, baseline=base))
-    recommendation = recommend(board, keep=now.baseline)
+    recommendation = recommend(board, keep=now.baseline, goes_on=now.goes_on)
     with answer.container(border=True, key="tournament-answer"):
         _draw_answer(now, board, recommendation)
     with row:
