@@ -27,8 +27,10 @@ from tests.ui.dashboard import (
 )
 from tests.ui.tournaments import DEVICE, KEYS, add_script_tournament, add_tournament, spec
 from vitprof.analysis.tournament.recommend import recommend
+from vitprof.config import RunConfig
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, settings_of
 from vitprof.errors import JobError
+from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.export.tournament import tournament_csv
@@ -97,6 +99,14 @@ def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
     assert list(at.dataframe[1].value["Round"]) == [1, 2]
     at.selectbox(key="setting").set_value(KEYS["tensordataset"]).run()
     assert len(at.dataframe) == 1, "it has no runs"
+
+
+def test_devices_are_named_as_a_reader_knows_them(store: RunStore) -> None:
+    base = RunConfig(steps=40, device="simulated:h100=6,462", evaluate=False)
+    number = create_tournament(store, spec(base=base))
+    for at in (app("tournament"), shown(number)):
+        assert "simulated H100" in said(at)
+        assert "6,462" not in said(at)
 
 
 def test_the_setting_can_be_used_at_once_taken_as_code_and_compared(store: RunStore) -> None:

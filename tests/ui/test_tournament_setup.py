@@ -78,6 +78,11 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     ) == ([0, 2], 30)
 
 
+def test_what_is_taken_from_profile_is_said_as_the_sidebar_has_it() -> None:
+    text = said(page(skip_unreadable="true"))
+    assert "From the settings of Profile: Skip unreadable samples on." in text
+
+
 def test_an_address_that_names_what_cannot_be_is_told() -> None:
     profile = {
         "dataset": "nope",

@@ -23,7 +23,7 @@ from vitprof.config.varied import read_numbers
 from vitprof.datasets import catalog
 from vitprof.errors import ConfigError
 from vitprof.ui import device_field, own_sets, resources
-from vitprof.ui.texts import escaped
+from vitprof.ui.texts import escaped, value_in_words
 from vitprof.ui.widgets import (
     FIELDS,
     help_of,
@@ -388,7 +388,7 @@ def what_is_taken() -> str:
     for name, field in FIELDS.items():
         is_changed = values[name] is not None and values[name] != field.default
         if is_changed and name not in (*NOT_TAKEN, *IN_THE_FORM):
-            changed.append(f"{label(name)} {values[name]}")
+            changed.append(f"{label(name)} {value_in_words(values[name])}")
     text = "Everything else is at its default."
     if changed:
         text = f"From the settings of Profile: {', '.join(changed)}."

@@ -9,6 +9,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.recommend import recommend, title
+from vitprof.config.accelerators import device_in_words
 from vitprof.experiments.tournament.alike import all_failed_words
 from vitprof.store import RunQuery
 from vitprof.store.tournaments import (
@@ -98,7 +99,8 @@ def _draw_line(t: StoredTournament) -> None:
         if t.status == "running":
             status = f":blue[{status}]"
         when = texts.escaped(f"{t.created_utc[:10]} {t.created_utc[11:16]} UTC")
-        about = f":small[{status}, {when}, {texts.escaped(t.spec.base.device)}]"
+        device = texts.escaped(device_in_words(t.spec.base.device))
+        about = f":small[{status}, {when}, {device}]"
         left.markdown(f"**{t.id}: {texts.escaped(t.name)}**  \n{about}")
         with middle:
             _draw_answer(t)

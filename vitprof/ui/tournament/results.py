@@ -26,7 +26,7 @@ from vitprof.analysis.tournament.recommend import (
 from vitprof.analysis.verdict import answer as answers
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
-from vitprof.config import RunConfig, models, own_script, strategies
+from vitprof.config import RunConfig, accelerators, models, own_script, strategies
 from vitprof.experiments.answers import proof_of
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.alike import all_failed_words
@@ -123,7 +123,8 @@ def _draw_settings(now: TournamentState) -> None:
     spec = t.spec
     lasts = _length_words(spec.base)
     if spec.script is None:
-        what = f"{spec.base.dataset}, {models.model_words(spec.base.model)} on {spec.base.device}"
+        device = accelerators.device_in_words(spec.base.device)
+        what = f"{spec.base.dataset}, {models.model_words(spec.base.model)} on {device}"
     else:
         what = title_words(spec.script, spec.base.steps)
         lasts = f"up to {lasts}"  # the script may end before
