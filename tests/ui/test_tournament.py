@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
@@ -26,10 +27,13 @@ from tests.ui.dashboard import (
     said,
 )
 from tests.ui.tournaments import DEVICE, KEYS, add_script_tournament, add_tournament, spec
+from vitprof import formats
+from vitprof.analysis.tournament.blocks import Disturbance, RunBlocks
 from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config import RunConfig
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, settings_of
 from vitprof.errors import JobError
+from vitprof.experiments.tournament import tournament_view
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView
@@ -43,6 +47,7 @@ from vitprof.store.tournaments import (
     set_status,
     tournament,
 )
+from vitprof.ui import tables
 from vitprof.ui.notifications import TO_SAY
 from vitprof.ui.tournament import page as tournament_page
 from vitprof.ui.tournament import state as tournament_state
@@ -99,6 +104,27 @@ def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
     assert list(at.dataframe[1].value["Round"]) == [1, 2]
     at.selectbox(key="setting").set_value(KEYS["tensordataset"]).run()
     assert len(at.dataframe) == 1, "it has no runs"
+
+
+def test_the_figure_of_a_setting_follows_from_its_runs(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_quarter(store: RunStore, run_id: int, made: RunBlocks) -> Disturbance:
+        n = len(made.per_s)
+        return Disturbance(np.full(n, 1.0), np.arange(n) < n // 4)
+
+    monkeypatch.setattr(tournament_view, "disturbance_of", first_quarter)
+    at = shown(add_tournament(store, WAITS), section="One setting")
+    frame = at.dataframe[1].value
+    assert list(frame["Left out (%)"]) == pytest.approx([25, 25], abs=2)
+    setting = at.selectbox(key="setting").value
+    row = TournamentView(store, 1).board().row(setting)
+    assert row is not None
+    shown_figure = tables.rounded(row.samples_per_s)
+    assert min(frame["Samples/s"]) <= shown_figure <= max(frame["Samples/s"])
+    assert "Whole run (samples/s)" in frame
+    figure = formats.number(row.samples_per_s, "samples/s")
+    assert f"The {figure} of this setting are all samples over all time that counts" in said(at)
 
 
 def test_devices_are_named_as_a_reader_knows_them(store: RunStore) -> None:

@@ -246,6 +246,23 @@ def test_a_round_counts_with_its_undisturbed_blocks_and_not_without_four() -> No
     assert spoiled_words(dataclasses.replace(row, spoiled={})) == ""
 
 
+def test_what_a_run_adds_to_the_figure_is_the_time_that_nobody_disturbed() -> None:
+    rates = np.where(of_blocks(0, 1, 2, 3), 500.0, 1000.0)
+    two = dataclasses.replace(entry("a", 1000), outcomes=entry("a", 1000).outcomes[:2])
+    made = with_runs(two, blocks_per_s=[rates] * 2, disturbed=[of_blocks(0, 1, 2, 3)] * 2)
+    for outcome in made.outcomes:
+        counted = blocks.counted_speed(outcome)
+        assert counted.per_s == pytest.approx(1000)
+        assert counted.left_out_frac == pytest.approx(8 / 24)
+    (row,) = ranked(made).rows
+    assert row.samples_per_s == pytest.approx(1000), "the figure of the setting follows from these"
+    spoiled_run = dataclasses.replace(made.outcomes[0], disturbed=of_blocks(*range(17)))
+    counted = blocks.counted_speed(spoiled_run)
+    assert (math.isnan(counted.per_s), counted.left_out_frac) == (True, 1.0)
+    failed = dataclasses.replace(made.outcomes[0], status="failed")
+    assert math.isnan(blocks.counted_speed(failed).left_out_frac)
+
+
 def test_a_slow_round_that_nobody_disturbed_counts_in_full() -> None:
     made = with_runs(
         entry("a", 1000),

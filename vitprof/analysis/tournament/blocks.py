@@ -265,6 +265,29 @@ def _blocks(run: RunOutcome, keep: Mask) -> faster.RunBlocks:
     return faster.RunBlocks(samples, samples / per_s)
 
 
+@dataclass(frozen=True, slots=True)
+class CountedSpeed:
+    """What a run adds to the figure of its setting."""
+
+    per_s: float = math.nan
+    """samples/s of what counts of it; NaN where its round does not count, or it gave no figure."""
+    left_out_frac: float = math.nan
+    """Share of its time that does not count, as other programs disturbed it; NaN without a figure."""
+
+
+def counted_speed(run: RunOutcome) -> CountedSpeed:
+    """Returns what a run adds to the figure of its setting, which is all samples over all time of them
+    (before `faster.in_all_rounds`).
+    """
+    if not counts(run):
+        return CountedSpeed()
+    kept = undisturbed(run)
+    all_s = float(all_blocks(run).seconds.sum())
+    if is_spoiled(run):
+        return CountedSpeed(left_out_frac=1.0)
+    return CountedSpeed(kept.per_s, 1 - float(kept.seconds.sum()) / all_s)
+
+
 def is_spoiled(run: RunOutcome) -> bool:
     """Returns whether other programs disturbed so much of a run that too few blocks are left for
     its round to count. A run that was too short for four blocks from the start is not: more of the

@@ -14,7 +14,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.faster_while_busy import WHILE_BUSY
-from vitprof.analysis.tournament import entries, leaderboard
+from vitprof.analysis.tournament import blocks, entries, leaderboard
 from vitprof.analysis.tournament.recommend import (
     Cost,
     Recommendation,
@@ -441,10 +441,10 @@ def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         draw_ways_on(now, row, board, best=False)
     if not row.entry.outcomes:
         return
-    runs = [
-        (resources.store().run(outcome.run_id), outcome.round) for outcome in row.entry.outcomes
-    ]
+    runs = [(resources.store().run(outcome.run_id), outcome) for outcome in row.entry.outcomes]
     tables.draw(RUN_COLUMNS, runs, key="tournament-runs", placeholder="–")
+    if words := _figure_words(row):
+        st.caption(escaped(words))
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("Every step of it:", width="content")
         for outcome in row.entry.outcomes:
@@ -458,28 +458,68 @@ def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
             )
 
 
-RUN_COLUMNS: tuple[tables.TableColumn, ...] = (
-    tables.TableColumn("Round", "Every setting runs once in each.", lambda run, number: number),
-    tables.TableColumn("Run", "Its number in History.", lambda run, _: run.id, "%d"),
-    tables.TableColumn("Status", "How it ended, or that it has not.", lambda run, _: run.status),
-    tables.of_summary("Samples/s", "samples_per_s"),
-    tables.of_summary("Device idle (%)", "device_idle_frac", 100),
-    tables.of_summary("Steady steps", "n_steady_steps"),
-    tables.of_summary("Took (s)", "wall_s"),
-    tables.TableColumn(
-        "Remark", "What went wrong, or what it did first.", lambda run, _: _remark(run)
-    ),
-)
+ROUNDING = 1e-6
+"""Share by which a figure may be off as it was calculated in another order."""
 
 
-def _remark(run: StoredRun) -> str:
+def _figure_words(row: leaderboard.LeaderboardRow) -> str:
+    """Returns how the figure of a setting follows from its runs, in words; "" without one."""
+    if not math.isfinite(row.samples_per_s):
+        return ""
+    figure = formats.number(row.samples_per_s, "samples/s")
+    if not row.n_runs:
+        return f"The {figure} of this setting are those of all of its time: no round counts."
+    words = f"The {figure} of this setting are all samples over all time that counts in these runs"
+    counted = [blocks.counted_speed(outcome).per_s for outcome in row.entry.outcomes]
+    known = [per_s for per_s in counted if math.isfinite(per_s)]
+    if not (1 - ROUNDING) * min(known) <= row.samples_per_s <= (1 + ROUNDING) * max(known):
+        words += ", brought to the mean of all rounds, as not each setting ran in the same ones"
+    return f"{words}. Profile and Compare show the whole run, also what other programs disturbed."
+
+
+def _counted(_: StoredRun, outcome: entries.RunOutcome) -> float:
+    return blocks.counted_speed(outcome).per_s
+
+
+def _left_out_pct(_: StoredRun, outcome: entries.RunOutcome) -> float:
+    return 100 * blocks.counted_speed(outcome).left_out_frac
+
+
+def _remark(run: StoredRun, outcome: entries.RunOutcome) -> str:
     if run.error:
         return run.error
+    if blocks.counts(outcome) and blocks.is_spoiled(outcome):
+        return "does not count: other programs ran"
     if run.summary is not None and run.summary.stage_s > 0:
         return f"{formats.seconds(run.summary.stage_s)} of copying first"
     return ""
 
 
+RUN_COLUMNS: tuple[tables.TableColumn, ...] = (
+    tables.TableColumn(
+        "Round", "Every setting runs once in each.", lambda run, outcome: outcome.round
+    ),
+    tables.TableColumn("Run", "Its number in History.", lambda run, _: run.id, "%d"),
+    tables.TableColumn("Status", "How it ended, or that it has not.", lambda run, _: run.status),
+    tables.TableColumn(
+        "Samples/s",
+        "By the time that counts: without what other programs disturbed, and with the waits as epochs begin "
+        "as often as whole epochs have them.",
+        _counted,
+    ),
+    tables.TableColumn(
+        "Left out (%)", "Time of the run that other programs disturbed.", _left_out_pct, "%.0f"
+    ),
+    tables.TableColumn(
+        "Whole run (samples/s)",
+        f"{tables.help_of('samples_per_s')} This is the figure on Profile, History and Compare.",
+        lambda run, _: (run.summary or tables.NO_FIGURES).samples_per_s,
+    ),
+    tables.of_summary("Device idle (%)", "device_idle_frac", 100),
+    tables.of_summary("Steady steps", "n_steady_steps"),
+    tables.of_summary("Took (s)", "wall_s"),
+    tables.TableColumn("Remark", "What went wrong, or what it did first.", _remark),
+)
 SECTIONS: dict[str, tuple[str, Callable[[TournamentState, leaderboard.Leaderboard], None]]] = {
     "speed": ("Throughput", _speed),
     "table": ("Epochs by batch size", _article),
