@@ -2,6 +2,7 @@
 the difference comes from.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -17,8 +18,9 @@ from vitprof.analysis.thresholds import OTHERS_CORES
 from vitprof.charts import comparison as charts
 from vitprof.charts import style
 from vitprof.config import own_script
+from vitprof.errors import StoreError
 from vitprof.experiments.tournament import proofs
-from vitprof.store import StoredRun, tournaments
+from vitprof.store import RunGroup, StoredRun, tournaments
 from vitprof.ui import findings, live_chart, resources, texts
 from vitprof.ui.profile import proof
 from vitprof.ui.tournament import state
@@ -97,14 +99,17 @@ def draw(
 
 
 def decision_of(runs: Sequence[StoredRun], baseline: int) -> proofs.Decision | None:
-    """Returns what the newest tournament recommends that made the baseline and another one of these
-    runs; None without one.
+    """Returns what the tournament recommends that made the baseline and another one of these runs; None
+    without one.
     """
-    if not any(run.group_key for run in runs):
+    group = RunGroup.parse(runs[baseline].group_key)
+    if group is None or group.kind != "tournament":
         return None
-    return proofs.decision_of(
-        tournaments.list_tournaments(resources.store()), state.view, runs, baseline
-    )
+    # it may be deleted while its runs are kept, or of another version
+    with contextlib.suppress(StoreError):
+        of_baseline = tournaments.tournament(resources.store(), group.of)
+        return proofs.decision_of(of_baseline, state.view, runs, baseline)
+    return None
 
 
 def _of_decision(decision: proofs.Decision, runs: Sequence[StoredRun]) -> str:

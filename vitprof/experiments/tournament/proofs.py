@@ -194,27 +194,26 @@ class Decision:
 
 
 def decision_of(
-    every: Iterable[StoredTournament],
+    tournament: StoredTournament,
     view_of: Callable[[int], TournamentView],
     runs: Sequence[StoredRun],
     baseline: int,
 ) -> Decision | None:
-    """Returns what the first tournament of `every` recommends that made the run at position `baseline` and
-    another one of `runs`; None where no such tournament recommends a setting.
+    """Returns what a tournament recommends that made the run at position `baseline` and one of another
+    setting among `runs`; None where it recommends nothing, or made no such two.
     """
-    for tournament in every:
-        keys = {}
-        for at, run in enumerate(runs):
-            if run.group_key == tournament.group_key:
-                keys[at], _ = read_role(run.role)
-        if baseline not in keys or len(set(keys.values())) < 2 or tournament.held:
-            continue
-        # a part of it may be of another version, or just being deleted
-        with contextlib.suppress(StoreError, ConfigError):
-            viewed = view_of(tournament.id)
-            best = recommend(viewed.board(viewed.state()))
-            if best is not None and best.recommended is not None:
-                return _decision(tournament.id, best, keys)
+    keys = {}
+    for at, run in enumerate(runs):
+        if run.group_key == tournament.group_key:
+            keys[at], _ = read_role(run.role)
+    if baseline not in keys or len(set(keys.values())) < 2 or tournament.held:
+        return None
+    # a part of it may be of another version, or just being deleted
+    with contextlib.suppress(StoreError, ConfigError):
+        viewed = view_of(tournament.id)
+        best = recommend(viewed.board(viewed.state()))
+        if best is not None and best.recommended is not None:
+            return _decision(tournament.id, best, keys)
     return None
 
 
