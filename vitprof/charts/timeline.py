@@ -3,7 +3,7 @@ batch.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,15 +84,17 @@ INVISIBLE_FRAC = 0.003
 the legend."""
 
 
-def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
+def batch_chain(
+    step: OneStep, line: Timeline, stage_words: Mapping[str, str] = STAGE_WORDS
+) -> go.Figure:
     """Returns lanes of the loader, the loop, the copy and the device, in ms since the loop asked
     for the batch.
 
     `line` has the spans of this step (`analysis.timing.timeline`). A loader goes through its stages
     for each sample; the stages drawn one after the other are their sums, which take as long as the
-    batch took.
+    batch took. `stage_words`: stage of loading -> its name.
     """
-    pieces = [*_made(step), *_spans(line)]
+    pieces = [*_made(step, stage_words), *_spans(line)]
     if not pieces:
         return go.Figure()
     whole_s = max(p.start_s + p.length_s for p in pieces) - min(p.start_s for p in pieces)
@@ -129,13 +131,13 @@ def _lanes(pieces: Sequence[Piece], origin_s: float, scale: float, x_title: str)
     )
 
 
-def _made(step: OneStep) -> Iterator[Piece]:
+def _made(step: OneStep, stage_words: Mapping[str, str]) -> Iterator[Piece]:
     """Yields the making of the batch, divided in proportion to its stages; then its hand-over to
     the loop.
     """
 
     def piece(stage: str, start_s: float, length_s: float, took_s: float) -> Piece:
-        words = STAGE_WORDS[stage]
+        words = stage_words[stage]
         colour = LOADING_COLOURS[stage]
         hover = f"{words} {formats.seconds(took_s)}"
         return Piece(LOADER_LANE, words, colour, start_s, length_s, hover, step.number)

@@ -155,7 +155,7 @@ def _batch(m: Material) -> go.Figure:
     if m.run.config.loader_only:
         # It trained nothing: a lane of the device would be empty.
         line = line.only("host")
-    return batch_chain(one_step(m.steps, at), line)
+    return batch_chain(one_step(m.steps, at), line, loading.stage_words(m.run.config))
 
 
 def _loading(m: Material) -> go.Figure:

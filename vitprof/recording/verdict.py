@@ -344,6 +344,8 @@ class Verdict:
     known), held_up, slow_drive, cpu_contention; unclear where another stage may take longest without other
     programs; launches where the host is slower than the device; empty if the device never idled for data, or for an
     inconclusive verdict."""
+    of_own_script: bool = False
+    """Whether a user's own script was judged: its Dataset reads and decodes at once."""
     cause_part: str = ""
     """What has that cause: the decoder, or the storage; "waits" for a dataset that mostly waits,
     "dataset" for another one of a user's script, "loop" where nothing is handed over."""

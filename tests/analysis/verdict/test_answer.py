@@ -332,3 +332,13 @@ def test_advice_that_runs_have_refuted_is_advised_no_more() -> None:
     undecided = answer_of(STARVED, (dataclasses.replace(slower, relation="undecided"),))
     assert not undecided.refuted
     assert answers.other_advice(undecided) == [WORKERS]
+
+
+def test_the_dataset_of_a_script_has_one_name_whether_it_is_the_cause_or_not() -> None:
+    """Page and terminal called it "dataset" as the largest cause, and "reading" as a smaller one."""
+    shares = (Share("transform", 0.9, 9.0, 9.0), Share("read", 0.1, 1.0, 1.0))
+    own = dataclasses.replace(STARVED, shares=shares, of_own_script=True)
+    assert "dataset 7.4%" in answers.causes_in_words(answer_of(own))
+    assert "reading 7.4%" in answers.causes_in_words(
+        answer_of(dataclasses.replace(own, of_own_script=False))
+    )

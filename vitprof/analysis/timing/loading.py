@@ -18,7 +18,7 @@ from vitprof.analysis.timing.steady import (
     steady_state,
     whole_epochs,
 )
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, own_script
 from vitprof.config.parts import LOADERS
 from vitprof.recording import columns, verdict
 
@@ -32,6 +32,13 @@ STAGE_WORDS: dict[str, str] = {
     "hand_over": "hand-over",
 }
 """Stage of loading, or the rest of the time -> its name in a sentence."""
+OF_OWN_SCRIPTS = STAGE_WORDS | {"read": "dataset"}
+"""The same of a user's own script, whose Dataset reads and decodes at once."""
+
+
+def stage_words(config: RunConfig) -> dict[str, str]:
+    """Returns what the stages of loading are called in a run with this config."""
+    return OF_OWN_SCRIPTS if own_script.is_own_script(config) else STAGE_WORDS
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
     total_ms = math.fsum(i.value for i in ms.values() if math.isfinite(i.value))
     stages = tuple(
         StageTime(n, words, ms[n], ms[n].value / (total_ms or math.nan))
-        for n, words in STAGE_WORDS.items()
+        for n, words in stage_words(config).items()
     )
     depth = known(steps["queue_depth"][keep])
     making = worked if threads else made

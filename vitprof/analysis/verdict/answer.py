@@ -473,7 +473,11 @@ def _waits(verdict: Verdict) -> list[Part]:
         return [_part("loading", idle_frac)] if idle_frac > 0 else []
     parts = []
     for share in verdict.shares:
-        words = _stage_words(verdict) if share.name == verdict.cause else ""
+        words = ""
+        if share.name == verdict.cause:
+            words = _stage_words(verdict)
+        elif share.name == "read" and verdict.of_own_script:
+            words = READS["dataset"]
         parts.append(_part(share.name, share.frac * idle_frac, words))
     return parts
 

@@ -112,6 +112,7 @@ def _with_cause(verdict: Verdict, evidence: Evidence) -> Verdict:
         held_up=evidence.held_up,
         shares_cpu_with=evidence.shares_cpu_with,
         cause=cause,
+        of_own_script=own_script.is_own_script(evidence.config),
         cause_part=evidence.cause_part,
         cause_frac=cause_frac,
         cause_ms_per_batch=cause_ms,

@@ -200,7 +200,7 @@ def draw_chain(run: store.StoredRun, at: int, *, key: str) -> None:
     line = timeline.timeline(steps, run.phases, at, at + 1)
     if run.config.loader_only:
         line = line.only("host")
-    figure = lanes.batch_chain(step, line)
+    figure = lanes.batch_chain(step, line, loading.stage_words(run.config))
     if figure.data:
         alt = f"The chain of step {step.number:,}: loader, loop, copy and device. {text}"
         plot(figure, height=230, key=key, alt=alt)
@@ -220,10 +220,11 @@ def _making_words(run: store.StoredRun, step: timeline.OneStep) -> str:
         who = "The loader"
     else:
         who = f"Worker {step.worker}"
+    words = loading.stage_words(run.config)
     parts = []
     for name, spent_s in sorted(step.stages_s.items(), key=lambda stage: stage[1], reverse=True):
         if spent_s > 0 and name != "hand_over":
-            parts.append(f"{loading.STAGE_WORDS[name]} {formats.seconds(spent_s)}")
+            parts.append(f"{words[name]} {formats.seconds(spent_s)}")
     stages = f": {', '.join(parts)}" if parts else ""
     return f"{who} made this batch in {formats.seconds(step.made_s)}{stages}."
 
