@@ -5,7 +5,9 @@ import math
 
 import pytest
 
+from vitprof.analysis.faster_while_busy import WHILE_BUSY
 from vitprof.analysis.verdict import answer as answers
+from vitprof.analysis.verdict.advice_rules import END_OTHERS
 from vitprof.analysis.verdict.answer import Proof, answer_of, answer_of_tournament, answer_so_far
 from vitprof.recording.verdict import (
     Advice,
@@ -342,3 +344,20 @@ def test_the_dataset_of_a_script_has_one_name_whether_it_is_the_cause_or_not() -
     assert "reading 7.4%" in answers.causes_in_words(
         answer_of(dataclasses.replace(own, of_own_script=False))
     )
+
+
+def test_where_other_programs_hide_what_is_slow_a_fix_is_named_that_helps_in_any_case() -> None:
+    """Beside other programs the demonstration ended without any fix."""
+    hidden = dataclasses.replace(STARVED, cause="unclear", advice=(END_OTHERS, MEMORY))
+    answer = answer_of(hidden)
+    assert answers.fix_in_words(answer) == (
+        "running again when quiet, or strategy memory: it helps whichever stage is slow"
+    )
+    assert answer.then is not None
+    assert answer.then.place == 1
+    refuted = dataclasses.replace(PROVEN, place=1, relation="slower", times=0.9)
+    assert answers.fix_in_words(answer_of(hidden, (refuted,))) == "running again when quiet"
+    busy = dataclasses.replace(
+        PROVEN, place=1, relation=WHILE_BUSY, times=2.4, low=2.4, high=math.nan, others_cores=1.1
+    )
+    assert answers.fix_in_words(answer_of(hidden, (busy,))).startswith("memory")

@@ -9,10 +9,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, address, app, click, read, said
+from vitprof.analysis.verdict.advice_rules import END_OTHERS
 from vitprof.config import RunConfig
 from vitprof.jobs.scheduling import MachineLock
 from vitprof.recording.columns import Phase
-from vitprof.recording.verdict import Signature, Verdict
+from vitprof.recording.verdict import Advice, Signature, Verdict
 from vitprof.store import RunStore
 from vitprof.ui import resources
 
@@ -133,3 +134,24 @@ def test_the_time_left_of_a_run_with_a_time_is_that(store: RunStore) -> None:
     assert read(bar.proto.text) == "training, about 8 s left", (
         "a first step that is slow says nothing of the others"
     )
+
+
+def test_where_other_programs_hide_what_is_slow_the_card_proves_what_helps_in_any_case(
+    store: RunStore,
+) -> None:
+    run_id = add_run(store, device="simulated:5,0")
+    memory = Advice({"strategy": "memory"}, "strategy memory", "One call picks a whole batch.")
+    verdict = Verdict(
+        kind="input-bound",
+        device="simulated",
+        cause="unclear",
+        idle_frac=0.7,
+        n_judged=40,
+        advice=(END_OTHERS, memory),
+        simulated=True,
+    )
+    store.update_run(run_id, verdict=verdict.to_dict())
+    at = app(run=str(run_id))
+    assert "or strategy memory: it helps whichever stage is slow" in said(at)
+    keys = [button.key for button in at.button if (button.key or "").startswith("prove-")]
+    assert keys == ["prove-1"], "once, in the card"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vitprof.analysis import thresholds
@@ -208,6 +208,8 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
         return
     if s.is_disturbed:
         yield END_OTHERS
+        if s.is_unclear:
+            yield from _whichever_stage(s)
         return
     yield from epoch_starts(s)
     if s.cause == "cpu_contention":
@@ -217,6 +219,25 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
     for cause in s.causes:
         if RULES.get(cause, _preparing) is not rules:
             yield from RULES.get(cause, _preparing)(s)
+
+
+def _whichever_stage(s: Situation) -> Iterator[Advice]:
+    """Yields the settings that help whichever stage takes longest, where other programs hide which one
+    does: what is advised for each stage that may.
+
+    How many workers find a core is not known either, so no number of them is among it.
+    """
+    of_stages = []
+    for cause in s.causes:
+        alone = replace(s, cause=cause, causes=(cause,), is_unclear=False)
+        of_stages.append(list(RULES.get(cause, _preparing)(alone)))
+    if not of_stages:
+        return
+    first, *others = of_stages
+    for advice in first:
+        helps_all = all(any(advice.settings == each.settings for each in other) for other in others)
+        if advice.settings and "workers" not in advice.settings and helps_all:
+            yield advice
 
 
 def argument(s: Situation, name: str, value: Any, reason: str, basis: str = "") -> Advice:

@@ -12,6 +12,7 @@ from typing import Literal
 from vitprof.analysis import faster_while_busy, thresholds
 from vitprof.analysis.faster_while_busy import WHILE_BUSY
 from vitprof.analysis.verdict import idle_cost, rendering
+from vitprof.analysis.verdict.advice_rules import END_OTHERS
 from vitprof.config.device_rate import DeviceRate
 from vitprof.formats import capitalised, count, number, percent
 from vitprof.recording.columns import RunSummary
@@ -164,7 +165,7 @@ class Answer:
     """Places of advice that runs have shown to gain nothing, and these proofs."""
     then: Fix | None = None
     """Where the fix is proven, an advice that no proof has decided and that may gain clearly more;
-    None without one."""
+    where other programs hide what is slow, one that helps in any case; None without one."""
 
 
 COMPUTE = "compute"
@@ -543,9 +544,12 @@ def _then(verdict: Verdict, proofs: Sequence[Proof], proven: Proof | None) -> Fi
     """Returns the advice that may gain most, where that is clearly more than the proven fix gains
     and no proof has decided it; None without one.
 
-    A gain while other programs ran is a lower bound: nothing is clearly more than that.
+    A gain while other programs ran is a lower bound: nothing is clearly more than that. Where they
+    hide what is slow, it is what helps in any case.
     """
-    if proven is None or not proven.quiet:
+    if proven is None:
+        return _in_any_case(verdict, proofs)
+    if not proven.quiet:
         return None
     decided = {proof.place for proof in proofs if proof.relation != "undecided"}
     least_times = CLEARLY_MORE * max(proven.times, proven.high)
@@ -557,6 +561,18 @@ def _then(verdict: Verdict, proofs: Sequence[Proof], proven: Proof | None) -> Fi
             words = advice.in_short or _in_short(advice)
             found = Fix(words=words, place=place, most_times=advice.most_times)
     return found
+
+
+def _in_any_case(verdict: Verdict, proofs: Sequence[Proof]) -> Fix | None:
+    """Returns the first setting that is advised besides ending other programs; None where that is not
+    advised first, or runs have shown that no setting gains anything."""
+    if not verdict.advice or verdict.advice[0] != END_OTHERS:
+        return None
+    refuted = refuted_by(proofs)
+    for place, advice in enumerate(verdict.advice):
+        if advice.settings and place not in refuted:
+            return Fix(words=_in_short(advice), place=place, most_times=math.nan)
+    return None
 
 
 def _can_be_run(advice: Sequence[Advice], fix: Fix) -> bool:
@@ -739,11 +755,14 @@ def then_in_words(answer: Answer) -> str:
     """Returns which advice may gain clearly more than the proven fix: "then a lighter GaussianBlur
     (up to about 3.22x by itself)"; "" without one.
 
-    Where runs can decide it, it may change what the fix changes: "or num_workers=4 (...)".
+    Where runs can decide it, it may change what the fix changes: "or num_workers=4 (...)". Where other
+    programs hide what is slow: "or strategy memory: it helps whichever stage is slow".
     """
     then = answer.then
     if answer.fix is None or then is None:
         return ""
+    if math.isnan(then.most_times):
+        return f"or {then.words}: it helps whichever stage is slow"
     joined = "or" if _can_be_run(answer.advice, then) else "then"
     return f"{joined} {then.words} (up to about {number(then.most_times)}x by itself)"
 

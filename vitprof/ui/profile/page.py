@@ -149,11 +149,10 @@ def draw_answer(ended: EndedRun) -> None:
 
 
 def _draw_all_advice(ended: EndedRun) -> None:
-    in_card = ended.answer.fix
+    in_card = verdict_card.place_with_buttons(ended.answer)
     for place, advice in enumerate(ended.verdict.advice):
         # the card has the buttons of the one that it shows
-        with_buttons = in_card is None or in_card.place != place
-        _draw_advice(ended, advice, place, with_buttons=with_buttons)
+        _draw_advice(ended, advice, place, with_buttons=place != in_card)
 
 
 def _draw_of_own_script(ended: EndedRun) -> None:

@@ -7,6 +7,7 @@ import streamlit as st
 
 from vitprof.analysis.verdict import rendering
 from vitprof.analysis.verdict.advice import apply
+from vitprof.analysis.verdict.answer import Answer
 from vitprof.charts import style
 from vitprof.config import RunConfig, own_script
 from vitprof.errors import ConfigError
@@ -83,9 +84,20 @@ def _draw_fix_buttons(ended: EndedRun) -> None:
                 st.markdown("Type this in the folder of your script:")
                 st.code(line, language=None, wrap_lines=True)
         return
-    if fix.place is None or not answer.advice[fix.place].settings:
-        return
-    draw_advice_buttons(ended, answer.advice[fix.place], fix.place, first=True)
+    place = place_with_buttons(answer)
+    if place is not None:
+        draw_advice_buttons(ended, answer.advice[place], place, first=True)
+
+
+def place_with_buttons(answer: Answer) -> int | None:
+    """Returns the place of the advice in the card that vitprof can follow; None without one.
+
+    It is the second one where the first one is to end other programs.
+    """
+    for fix in (answer.fix, answer.then):
+        if fix is not None and fix.place is not None and answer.advice[fix.place].settings:
+            return fix.place
+    return None
 
 
 def draw_advice_buttons(
