@@ -1,6 +1,7 @@
 """The answer as Markdown, and what it says to type next."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.export.test_tables import EXAMPLE
 from vitprof.analysis.verdict.advice_rules import END_OTHERS
 from vitprof.analysis.verdict.answer import Proof, answer_of
 from vitprof.config.own_script import own_config
-from vitprof.export.markdown import answer_markdown, next_command
+from vitprof.export.markdown import answer_markdown, meanwhile_command, next_command
 from vitprof.recording.columns import RunSummary
 from vitprof.recording.verdict import Advice, EpochStarts, NoVerdict
 from vitprof.store import StoredRun
@@ -81,8 +82,13 @@ def test_what_to_type_proves_the_fix_or_writes_a_proven_one(
 
 
 def test_a_cause_that_others_make_unclear_is_watched_again() -> None:
-    verdict = dataclasses.replace(STARVED, cause="unclear", advice=(END_OTHERS,))
-    assert next_command(watched(), answer_of(verdict)).endswith("watch -- python train.py")
+    answer = answer_of(dataclasses.replace(STARVED, cause="unclear", advice=(END_OTHERS,)))
+    assert next_command(watched(), answer).endswith("watch -- python train.py")
+    fetches = {"watched": {"dataset": "Photos", "loader": "DataLoader", "prefetch_factor": 2}}
+    run = dataclasses.replace(watched(), environment=fetches | {"cpu_count": 2})
+    now = meanwhile_command(run, answer)
+    assert re.search(r"tournament --vary workers=[\d,]+ -- python train.py$", now)
+    assert meanwhile_command(watched(), answer_of(STARVED)) == ""
 
 
 def test_a_job_of_vitprofs_own_is_proven_by_a_button() -> None:

@@ -53,6 +53,15 @@ def is_to_be_watched_again(answer: Answer) -> bool:
     return answer.fix is not None and answer.fix.words == END_OTHERS.words
 
 
+def meanwhile_command(run: StoredRun, answer: Answer) -> str:
+    """Returns the tournament that says, also beside other programs, how much workers gain at least, where
+    a watched script is to be watched again without these; "" elsewhere."""
+    command = str(run.facts.get("command") or "")
+    if not command or not is_to_be_watched_again(answer):
+        return ""
+    return own_script.to_compare(run.environment, run.config.workers or 0, command)
+
+
 def _to_prove(run: StoredRun, answer: Answer) -> str:
     """Returns the tournament that proves the fix for a watched script, or compares numbers of
     workers where the fix is no argument of its DataLoader; where other programs make the cause

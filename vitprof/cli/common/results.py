@@ -21,7 +21,7 @@ from vitprof.config import own_script
 from vitprof.config.device_rate import rate_if_valid
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
-from vitprof.export.markdown import next_command
+from vitprof.export.markdown import meanwhile_command, next_command
 from vitprof.export.tables import figures_in_words
 from vitprof.recording.verdict import Advice, Verdict
 from vitprof.store import StoredRun
@@ -99,10 +99,18 @@ def on_ranks(run: StoredRun) -> list[str]:
 
 
 def next_lines(run: StoredRun, answer: Answer) -> list[str]:
-    """Returns the line with what to type next for a watched run: what proves the fix, or writes one that is
+    """Returns the lines with what to type next for a watched run: what proves the fix, or writes one that is
     proven; none where there is nothing to type."""
     command = next_command(run, answer)
-    return [f"  {'Next:':<9}{command}"] if command else []
+    lines = [f"  {'Next:':<9}{command}"] if command else []
+    meanwhile = meanwhile_command(run, answer)
+    if meanwhile:
+        lines.append(f"  {'or now:':<9}{meanwhile}    ({MEANWHILE})")
+    return lines
+
+
+MEANWHILE = "how much workers gain at least, while other programs run"
+"""What a tournament says beside other programs."""
 
 
 def _typed(name: str, value: Any) -> str:

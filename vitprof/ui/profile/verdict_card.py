@@ -12,7 +12,12 @@ from vitprof.charts import style
 from vitprof.config import RunConfig, own_script
 from vitprof.errors import ConfigError
 from vitprof.export import code
-from vitprof.export.markdown import answer_markdown, is_to_be_watched_again, next_command
+from vitprof.export.markdown import (
+    answer_markdown,
+    is_to_be_watched_again,
+    meanwhile_command,
+    next_command,
+)
 from vitprof.recording.verdict import Advice
 from vitprof.ui import answer_card
 from vitprof.ui.profile import live, proof, runs, settings
@@ -72,6 +77,9 @@ def _draw_fix_buttons(ended: EndedRun) -> None:
     if own_script.is_own_script(run.config):
         line = next_command(run, answer)
         label = "Try workers"
+        meanwhile = meanwhile_command(run, answer)
+        if meanwhile:
+            label = "Watch again"
         if answer.proof is not None and answer.proof.quiet:
             label = "As a patch"
         elif fix.place is not None and answer.advice[fix.place].arguments:
@@ -83,6 +91,9 @@ def _draw_fix_buttons(ended: EndedRun) -> None:
             with st.popover(label, icon=":material/balance:", help=TYPE_HELP):
                 st.markdown("Type this in the folder of your script:")
                 st.code(line, language=None, wrap_lines=True)
+                if meanwhile:
+                    st.markdown("Or now: what workers gain at least, while other programs run:")
+                    st.code(meanwhile, language=None, wrap_lines=True)
         return
     place = place_with_buttons(answer)
     if place is not None:
