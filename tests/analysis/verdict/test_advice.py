@@ -698,3 +698,28 @@ def test_more_batches_are_kept_ready_where_the_workers_keep_up_with_the_work(
     assert bool(found) == is_advised
     if found:
         assert found[0].most_times == pytest.approx(10 / 8)
+
+
+@pytest.mark.parametrize(
+    ("threads", "waited_s", "workers", "is_advised"),
+    [(2, 6.0, 0, True), (2, 1.0, 0, False), (1, 6.0, 0, False), (2, 6.0, 2, False)],
+)
+def test_one_thread_is_advised_where_threads_wait_for_cores_that_others_have(
+    threads: int, waited_s: float, workers: int, is_advised: bool
+) -> None:
+    """Beside other programs a script was told only to be watched again, and ran four times as fast with one thread."""
+    use = {"took_s": 10.0, "cpu_s": 6.0, "queued_s": 3.0, "threads_queued_s": waited_s}
+    facts = {"torch_threads": threads, "making": {"stages": {"transform": use}}}
+    situation = Situation(
+        own_config("x", workers=workers),
+        "unclear",
+        "input-bound",
+        facts=facts,
+        is_unclear=True,
+    )
+    first, *others = advise(situation)
+    assert first.words == "running again when quiet"
+    assert bool(others) is is_advised
+    if is_advised:
+        assert others[0].words.endswith("OMP_NUM_THREADS=1")
+        assert "had no core for 60% of that time" in others[0].reason
