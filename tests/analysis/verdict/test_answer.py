@@ -361,3 +361,32 @@ def test_where_other_programs_hide_what_is_slow_a_fix_is_named_that_helps_in_any
         PROVEN, place=1, relation=WHILE_BUSY, times=2.4, low=2.4, high=math.nan, others_cores=1.1
     )
     assert answers.fix_in_words(answer_of(hidden, (busy,))).startswith("memory")
+
+
+def test_a_proof_beside_other_programs_does_not_replace_a_smaller_gain_that_was_measured() -> None:
+    """ "At least 5.7x" stood beside 70% idle, of which free data make 3.3x."""
+    measured = dataclasses.replace(STARVED, gain=Gain(3.31, 3.0, 3.7, basis="other runs"))
+    busy = dataclasses.replace(
+        PROVEN, relation=WHILE_BUSY, times=5.7, low=5.7, high=math.nan, others_cores=1.4
+    )
+    answer = answer_of(measured, (busy,))
+    assert answers.gain_in_words(answer) == "up to 3.31x (measured, 3.00 to 3.70 with free data)"
+    assert answer.fix is not None
+    assert answer.fix.words == "memory, batch 128"
+    assert answer.remark == (
+        "While other programs ran, memory, batch 128 was at least 5.7x as fast (tournament 4): they slow "
+        "the job without it more."
+    )
+    of_tournament = answer_of_tournament(measured, busy, same_batch=True)
+    assert of_tournament.proof == busy, "its own page shows what it measured"
+
+
+def test_where_other_programs_are_the_cause_the_gain_is_that_of_a_quiet_machine() -> None:
+    others = OtherPrograms(idle_frac_without=0.7, slow_training_too=False)
+    beside = dataclasses.replace(STARVED, cause="cpu_contention", other_programs=others)
+    assert answers.gain_in_words(answer_of(beside)) == (
+        "up to 3.33x (estimated, with free data on a quiet machine)"
+    )
+    slowed = dataclasses.replace(others, slow_training_too=True)
+    answer = answer_of(dataclasses.replace(beside, other_programs=slowed))
+    assert answer.ceiling is None, "training may be faster, too"

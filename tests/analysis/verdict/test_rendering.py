@@ -156,8 +156,8 @@ def test_what_is_shown_follows_from_the_fields_alone() -> None:
     assert text.whole == (
         "Input-bound. Training on the CPU was stalled for data 50% of the time (40-60%, 60 steps). "
         "Transforms on the CPU were 90% of that. With free data this job would run about 2.00x as "
-        "fast: loading and training share the CPU. That was measured while other programs ran: "
-        "alone it may be another one."
+        "fast: loading and training share the CPU. That was measured while other programs ran; "
+        "on a quiet machine it may differ."
     )
     assert text.details == text.sentences[2:], "what the four answers do not say"
     assert text.brief.endswith("(40-60%, 60 steps).")

@@ -100,6 +100,8 @@ class Ceiling:
     """Whether replayed batches have shown it; else it is computed from the waits."""
     disturbed: bool
     """Whether other programs slowed loading and training alike, so that it holds only with them."""
+    of_quiet_machine: bool = False
+    """Whether other programs are a cause of the waits, and it is computed without what they cost."""
 
     @property
     def most(self) -> float:
@@ -211,6 +213,18 @@ def answer_of(
     headroom, over an estimate. `summary`: the run's figures; without them the answer does not say
     what the idle time cost. `rate`: the price of an hour of one device, if one is given.
     """
+    return _answer(verdict, proofs, summary=summary, rate=rate)
+
+
+def _answer(
+    verdict: Verdict,
+    proofs: Sequence[Proof],
+    *,
+    summary: RunSummary | None = None,
+    rate: DeviceRate | None = None,
+    of_tournament: bool = False,
+) -> Answer:
+    """Returns the answer on a run, or on the baseline of the tournament that made the proof."""
     text = rendering.render(verdict)
     reason = text.sentences[0] if text.sentences else ""
     conclusive = verdict.is_conclusive and verdict.device is not None
@@ -229,10 +243,15 @@ def answer_of(
         evidence = _evidence(proof, ceiling)
         cost = idle_cost.idle_cost_of(verdict, summary, _shares(parts), evidence, rate)
     remark = ""
+    fix = _fix(verdict, proofs, proof) if conclusive else None
+    then = _then(verdict, proofs, proof) if conclusive else None
     if proof is not None and ceiling is not None:
-        remark = _above_the_ceiling(proof, ceiling, of_tournament=False)
-    if remark:
-        ceiling = None
+        if _is_of_a_busy_baseline(proof, ceiling) and not of_tournament:
+            remark = _busy_in_words(proof)
+            proof = None
+        else:
+            remark = _above_the_ceiling(proof, ceiling, of_tournament=False)
+            ceiling = None if remark else ceiling
     return Answer(
         headline=text.headline,
         reason=reason,
@@ -247,13 +266,13 @@ def answer_of(
         ceiling=ceiling,
         most_frac=_most_frac(verdict) if conclusive else math.nan,
         proof=proof,
-        fix=_fix(verdict, proofs, proof) if conclusive else None,
+        fix=fix,
         remark=remark,
         advice=verdict.advice,
         signatures=verdict.signatures,
         cost=cost,
         refuted=refuted_by(proofs),
-        then=_then(verdict, proofs, proof) if conclusive else None,
+        then=then,
     )
 
 
@@ -264,7 +283,7 @@ def answer_of_tournament(baseline: Verdict, found: Proof | None, *, same_batch: 
     `found`: None where the baseline itself is recommended, or nothing is. `same_batch`: whether both
     have the same batch size.
     """
-    answer = answer_of(baseline, () if found is None else (found,))
+    answer = _answer(baseline, () if found is None else (found,), of_tournament=True)
     fix = None
     if found is not None and found.relation in ("faster", WHILE_BUSY):
         fix = Fix(words=found.words, place=None, most_times=math.nan)
@@ -381,16 +400,31 @@ def best_proof(proofs: Sequence[Proof]) -> Proof | None:
 
 def _ceiling(verdict: Verdict) -> Ceiling | None:
     is_slow = verdict.kind in ("input-bound", "moderately input-bound")
-    # where they are the cause, the gain without other programs may be quite another one
-    if not is_slow or verdict.gain is None or verdict.is_of_other_programs:
+    if not is_slow or verdict.gain is None:
         return None
     others = verdict.other_programs
+    if verdict.is_of_other_programs:
+        return _ceiling_without_others(verdict)
     return Ceiling(
         times=verdict.gain.times,
         low=verdict.gain.low,
         high=verdict.gain.high,
         measured=verdict.gain.basis != "estimate",
         disturbed=others is not None and others.slow_training_too,
+    )
+
+
+def _ceiling_without_others(verdict: Verdict) -> Ceiling | None:
+    """Returns how fast the job would be with free data and without other programs, which are a cause of
+    its waits; None where they may have hidden what else takes the time, or slow training, too."""
+    others = verdict.other_programs
+    if verdict.cause != "cpu_contention" or others is None or others.slow_training_too:
+        return None
+    if not others.idle_frac_without < 1:
+        return None
+    times = 1 / (1 - others.idle_frac_without)
+    return Ceiling(
+        times=times, low=times, high=times, measured=False, disturbed=False, of_quiet_machine=True
     )
 
 
@@ -404,6 +438,21 @@ def _most_frac(verdict: Verdict) -> float:
 def _as_said(proof: Proof) -> float:
     """Returns how many times as fast a fix is, as it is said."""
     return proof.times if proof.quiet else proof.low
+
+
+def _is_of_a_busy_baseline(proof: Proof, ceiling: Ceiling) -> bool:
+    """Returns whether a proof beside other programs gained more than was measured with free data: these
+    slowed the job before the fix more than the job with it."""
+    is_known = ceiling.measured and not ceiling.disturbed
+    return is_known and not proof.quiet and _as_said(proof) > ceiling.most
+
+
+def _busy_in_words(proof: Proof) -> str:
+    times = times_in_words(proof)
+    return (
+        f"While other programs ran, {proof.words} was {times} as fast (tournament "
+        f"{proof.tournament_id}): they slow the job without it more."
+    )
 
 
 def _above_the_ceiling(proof: Proof, ceiling: Ceiling, *, of_tournament: bool) -> str:
@@ -635,6 +684,8 @@ def ceiling_interval_in_words(answer: Answer) -> str:
     ceiling = answer.ceiling
     if ceiling is None:
         return ""
+    if ceiling.of_quiet_machine:
+        return "estimated, with free data on a quiet machine"
     words = "with free data"
     if _needs_interval(ceiling, answer.proof):
         words = f"{number(ceiling.low)} to {number(ceiling.high)} {words}"

@@ -390,9 +390,9 @@ def other_programs(verdict: Verdict) -> str:
     if verdict.cause == "unclear":
         return ""
     if others.slow_training_too:
-        return "That was measured while other programs ran: alone it may be another one."
+        return "That was measured while other programs ran; on a quiet machine it may differ."
     without = number(1 / (1 - others.idle_frac_without))
-    return f"Without the other programs free data may gain only {without}x: they make data look slower."
+    return f"On a quiet machine faster loading would gain up to about {without}x."
 
 
 def most_gain_frac(verdict: Verdict) -> float:
