@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from vitprof.watch import core_use, fetch_times
+from vitprof.measure import core_use
+from vitprof.measure.core_use import CoreTimes
+from vitprof.watch import fetch_times
 from vitprof.watch.core.stages import stage_facts
-from vitprof.watch.core_use import CoreTimes, look_at
+from vitprof.watch.core_use import look_at
 from vitprof.watch.events import CORES_OF_COMPOSE, CORES_OF_STAGES, Description
 from vitprof.watch.fetch_times import MAKING, timed_compose, timed_fetch, unpacked
 
@@ -48,8 +50,8 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Process:
     for module in (core_use, fetch_times):
         monkeypatch.setattr(module, "perf_counter", lambda: made.wall_s)
     monkeypatch.setattr(core_use, "process_time", lambda: made.cpu_s)
-    monkeypatch.setattr(fetch_times, "WORK_EVERY", 1)
-    monkeypatch.setattr(fetch_times, "WORK_LATER", 1)
+    monkeypatch.setattr(core_use, "EVERY", 1)
+    monkeypatch.setattr(core_use, "LATER", 1)
     monkeypatch.setattr(fetch_times, "process_time", lambda: 0.0)
     monkeypatch.setattr(MAKING.now, "took_s", 1.0)
     monkeypatch.setattr(MAKING.now, "looks_at_threads", False)

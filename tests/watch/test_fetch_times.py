@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from vitprof.measure import core_use
 from vitprof.watch import fetch_times
 from vitprof.watch.fetch_times import (
     MAKING,
@@ -70,8 +71,8 @@ def test_a_batch_made_in_the_loop_is_itself_and_its_times_are_taken_once() -> No
 def test_the_work_on_a_batch_is_looked_at_ever_less_and_counts_for_all_of_them(
     monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
-    monkeypatch.setattr(fetch_times, "WORK_EVERY", 4)
-    monkeypatch.setattr(fetch_times, "WORK_LATER", 32)
+    monkeypatch.setattr(core_use, "EVERY", 4)
+    monkeypatch.setattr(core_use, "LATER", 32)
     monkeypatch.setattr(MAKING.now, "batches", 0)
     counted = list[int]()
     for _ in range(n):
@@ -87,11 +88,11 @@ def test_the_work_on_batches_of_loaders_in_turn_is_looked_at_of_each(
     monkeypatch: pytest.MonkeyPatch, n_loaders: int
 ) -> None:
     """Of two zipped loaders it was always the same one: nothing was known of the other, which waited."""
-    monkeypatch.setattr(fetch_times, "WORK_EVERY", 4)
-    monkeypatch.setattr(fetch_times, "WORK_LATER", 32)
+    monkeypatch.setattr(core_use, "EVERY", 4)
+    monkeypatch.setattr(core_use, "LATER", 32)
     counted = [0] * n_loaders
     for batch in range(1, 1025):
-        counted[batch % n_loaders] += fetch_times.work_counts_for(batch)
+        counted[batch % n_loaders] += core_use.look_counts_for(batch)
     assert sum(counted) == 1024 / 4
     assert min(counted) > 0.4 * 256 / n_loaders
 
@@ -143,8 +144,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture(autouse=True)
 def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(fetch_times, "WORK_EVERY", 1)
-    monkeypatch.setattr(fetch_times, "WORK_LATER", 1)
+    monkeypatch.setattr(core_use, "EVERY", 1)
+    monkeypatch.setattr(core_use, "LATER", 1)
     monkeypatch.setattr(fetch_times, "look_at", lambda _index: None)
     # other threads of the tests' own
     monkeypatch.setattr(fetch_times, "process_time", lambda: 0.0)

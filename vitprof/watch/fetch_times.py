@@ -19,8 +19,9 @@ from time import perf_counter, process_time, thread_time
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
+from vitprof.measure.core_use import LEAST_BATCH_S, TASKS, CoreTimes, look_counts_for
 from vitprof.watch.causal_ledger import PROCESS
-from vitprof.watch.core_use import LEAST_BATCH_S, TASKS, CoreLook, CoreTimes, look_at
+from vitprof.watch.core_use import CoreLook, look_at
 from vitprof.watch.events import CORES_OF_COMPOSE, CORES_OF_STAGES, WORK
 from vitprof.watch.own_thread import native_ids
 from vitprof.watch.pickling import PickleTimes, PicklingClock
@@ -46,13 +47,6 @@ FetchTimes = tuple[
 """Seconds in the dataset (with transforms), in transforms, in collate; begin and end (s, monotonic clock); number of
 the worker (-1: none); the times of each Compose; those of the samples, where they are timed one by one; what the
 worker says of itself, with its first batch; what it took to pickle earlier ones, with a few."""
-WORK_EVERY = 4
-"""Of so many batches that a thread makes, one has an entry with the work on it: it takes 80 us between the work of a
-training, ten times as long as all the rest."""
-WORK_OFTEN = 64
-"""After so many batches it is one of `WORK_LATER`."""
-WORK_LATER = 32
-"""Such an entry counts for as many as there would have been: a mean over all of them is one over all batches."""
 OTHERS_FRAC = 0.05
 OTHERS_S = 1e-4
 """From this share of the time of making a batch on, and from so many seconds, the CPU time of other threads
@@ -320,20 +314,6 @@ def read_schedstat(path: str) -> tuple[int, int]:
         os.close(schedstat)
 
 
-def work_counts_for(batches: int) -> int:
-    """Returns how many entries the one with the work on a thread's batch of this number stands for; 0: it has none.
-
-    Each is in another place of its block: a thread may make batches of two loaders in turn, and each fourth is always
-    of the same one.
-    """
-    often = batches <= WORK_OFTEN
-    every = WORK_EVERY if often else WORK_LATER
-    before = 0 if often else WORK_OFTEN
-    block = -(-(batches - before) // every)
-    chosen = before + block * every - block % every
-    return every // WORK_EVERY if batches == chosen else 0
-
-
 def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Returns a replacement for a fetcher's `fetch` that notes how it made the batch, unless inside another one."""
 
@@ -349,7 +329,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         making.collate_s = 0.0
         making.waited_s = 0.0
         making.batches += 1
-        counts_for = work_counts_for(making.batches)
+        counts_for = look_counts_for(making.batches)
         work = MakingUse(making, counts_for, index) if counts_for else None
         clock: SampleClock | None = self._vitprof_clock
         timed = None
@@ -375,7 +355,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         making.took_s = ended_s - began_s
         if work is not None:
             transforms += work.entries(laps, making.took_s, transform_s)
-        if making.looks_at_threads and work_counts_for(making.batches + 1):
+        if making.looks_at_threads and look_counts_for(making.batches + 1):
             making.threads_before = thread_times()
         samples = None
         if clock is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from vitprof.measure.core_use import NOTHING, USE, CoreTimes, as_facts, divide
 from vitprof.watch.events import CORES_OF_COMPOSE, CORES_OF_STAGES, WORK, Description
 
 KIND = "stages"
@@ -46,7 +48,7 @@ def stage_facts(described: Iterable[Description], feeding: Iterable[int]) -> dic
     used: Counter[str] = Counter()
     for names, (calls, seconds) in composes.items():
         looked_calls, of_cores = cores_of.get(names, (0, []))
-        uses = _uses(of_cores) or [{}] * len(names)
+        uses = [dict(zip(USE, use, strict=True)) for use in _uses(of_cores)] or [{}] * len(names)
         for name, took_s, use in zip(names, seconds, uses, strict=True):
             used[name] += 1
             key = f"{name} ({used[name]})" if used[name] > 1 else name
@@ -65,26 +67,19 @@ def stage_facts(described: Iterable[Description], feeding: Iterable[int]) -> dic
     return facts
 
 
-USE = ("took_s", "cpu_s", "queued_s", "threads_queued_s")
-"""Wall time, the CPU time of the process, and for how long its thread and its other threads had no core."""
-Use = dict[str, float]
-
-
-def _uses(numbers: list[float]) -> list[Use]:
+def _uses(numbers: list[float]) -> list[CoreTimes]:
     """Returns what each stage or transform used, of four numbers for each."""
     firsts = range(0, len(numbers), len(USE))
-    return [dict(zip(USE, numbers[at : at + len(USE)], strict=True)) for at in firsts]
+    return [CoreTimes(*numbers[at : at + len(USE)]) for at in firsts]
 
 
-def _of_stages(numbers: list[float], transforms: list[Use]) -> dict[str, Use]:
+def _of_stages(numbers: list[float], transforms: list[CoreTimes]) -> dict[str, Any]:
     """Returns what the dataset without its transforms, transforms and collate used in the batches that were looked at.
 
     Of the transforms only some calls were looked at: the others are taken to be like them.
     """
     *of_stages, transform_s = numbers
     dataset, collate = _uses(of_stages)
-    calls = {what: math.fsum(use[what] for use in transforms) for what in USE}
-    scale = transform_s / calls["took_s"] if calls["took_s"] > 0 else 0.0
-    transform = {what: scale * seconds for what, seconds in calls.items()}
-    read = {what: max(0.0, dataset[what] - transform[what]) for what in USE}
-    return {"read": read, "transform": transform, "collate": collate}
+    calls = functools.reduce(CoreTimes.plus, transforms, NOTHING)
+    parts = divide(dataset, {"transform": calls}, {"transform": transform_s}, rest="read")
+    return as_facts({"transform": NOTHING, **parts, "collate": collate})

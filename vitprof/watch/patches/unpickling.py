@@ -17,7 +17,7 @@ from threading import get_native_id
 from time import perf_counter, thread_time
 from typing import Any
 
-from vitprof.watch.core_use import TASKS
+from vitprof.measure.core_use import TASKS
 from vitprof.watch.fetch_times import ThreadTimes, read_schedstat
 
 SKIPPED = 2
