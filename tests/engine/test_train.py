@@ -24,6 +24,8 @@ from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.trainer import ViT
 from vitprof.engine.transforms import ToInput
 from vitprof.errors import DeviceError
+from vitprof.measure import core_use, stage_look
+from vitprof.measure.stage_look import begin_look
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 PREPARED = ["startup", "prepare", "prepare", "startup"]
@@ -218,6 +220,22 @@ class TestEvaluation:
         job = {"strategy": "memory", "epochs": 2, "batch_size": 200}
         without = trained(**job, evaluate=False)["loss"]
         assert trained(**job)["loss"] == pytest.approx(without, abs=1e-6)
+
+
+def test_what_stages_use_of_the_cores_is_a_fact_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the batches after the warm-up; none where all are short."""
+    if begin_look(1, 1) is None:
+        pytest.skip("this system does not say what a thread waits for")
+    monkeypatch.setattr(core_use, "EVERY", 1)
+    settings = {"strategy": "per-sample", "steps": 8, "warmup_steps": 5, "evaluate": False}
+    monkeypatch.setattr(stage_look, "LEAST_BATCH_S", math.inf)
+    assert "making" not in trained(**settings).values
+    monkeypatch.setattr(stage_look, "LEAST_BATCH_S", 0.0)
+    making = trained(**settings).values["making"]
+    assert set(making) == {"stages", "looked_batches", "looking_s"}
+    assert making["looked_batches"] == 3
+    assert set(making["stages"]) == {"decode", "transform", "collate"}
+    assert all(use["took_s"] > 0 for use in making["stages"].values())
 
 
 def test_loader_only() -> None:

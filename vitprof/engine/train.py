@@ -30,6 +30,7 @@ from vitprof.errors import DataError
 from vitprof.measure.devices import Clock, Device, not_kept, open_device, software
 from vitprof.measure.devices.cuda_findings import limits, report_out_of_memory
 from vitprof.measure.recorder import MAX_PENDING, NAN, LaunchProbe, StepRecorder
+from vitprof.measure.stage_look import StageUses
 from vitprof.measure.step_columns import StepMarks
 from vitprof.measure.stopwatch import stopwatch_cost_s
 from vitprof.measure.wire import Events
@@ -106,6 +107,7 @@ class Job:
     launches: LaunchProbe
     recorder: StepRecorder
     cpu: CpuMeter = field(default_factory=CpuMeter)
+    stage_uses: StageUses = field(default_factory=StageUses)
     unreadable: int = 0
     named: set[str] = field(default_factory=set)
 
@@ -113,6 +115,14 @@ class Job:
         """Leaves out a batch of which nothing could be read."""
         self.left_out(batch.unreadable)
         transfer.discard(batch)
+
+    def note(self, batch: Batch, *, warmup: bool) -> None:
+        """Notes what a batch says of itself: samples that are not in it, and what its stages used of
+        the cores.
+        """
+        self.left_out(batch.unreadable)
+        if batch.looked is not None and not warmup:
+            self.stage_uses.add(batch.looked)
 
     def left_out(self, lines: tuple[str, ...]) -> None:
         """Counts samples that could not be read, and names the first few, each once, without what
@@ -183,7 +193,7 @@ def train(
             return _fit(job, budgets or Budget)
         finally:
             job.recorder.resolve()
-            facts = {
+            facts: dict[str, Any] = {
                 "n_train": pipeline.train.n,
                 "n_unreadable": pipeline.facts["n_unreadable"] + job.unreadable,
                 "cpu_s": job.cpu.cpu_s,
@@ -192,6 +202,7 @@ def train(
             held_up = trainer.held_up_frac()
             if math.isfinite(held_up):
                 facts["held_up_frac"] = held_up
+            facts |= job.stage_uses.facts()
             events.facts(pipeline.facts | facts | device.peak_memory())
 
 
@@ -327,8 +338,8 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 cpu.samples += samples
             elif step == launches.steady_from or step == 1 > launches.steady_from:
                 _begin_steady(job)
-            if batch.unreadable:
-                job.left_out(batch.unreadable)
+            if batch.unreadable or batch.looked is not None:
+                job.note(batch, warmup=marks.warmup)
             now = clock()
             spent_frac = budget.spent_frac(now)
             if now - budget.reported > REPORT_EVERY_S:

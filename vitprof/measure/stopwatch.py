@@ -12,6 +12,7 @@ from time import perf_counter, thread_time
 from typing import Literal
 
 from vitprof.config import RunConfig, injection
+from vitprof.measure.stage_look import StageLook
 from vitprof.recording.columns import Stage
 
 
@@ -43,8 +44,8 @@ def requested_wait(config: RunConfig, *, train: bool = True) -> Wait | None:
 
 
 def stopwatch_cost_s(n: int = 100, tries: int = 10) -> float:
-    """Returns the seconds that timing one stage of one sample takes here: two readings of the clock
-    and a sum.
+    """Returns the seconds that timing one stage of one sample takes here: two readings of the clock,
+    a sum, and whether it is looked at what the stage uses of the cores.
 
     It is the least of some tries, as other programs interrupt them.
     """
@@ -54,6 +55,8 @@ def stopwatch_cost_s(n: int = 100, tries: int = 10) -> float:
         begun = perf_counter()
         for _ in range(n):
             start = perf_counter()
+            if stopwatch.look is not None:
+                stopwatch.look.enter("read")
             stopwatch.read_s += perf_counter() - start
         took_s = min(took_s, perf_counter() - begun)
     return took_s / n
@@ -96,14 +99,16 @@ class Stopwatch:
     For one thread at a time; can be pickled.
     """
 
-    __slots__ = ("_wait", "decode_s", "due", "noted", "read_s", "rest", "transform_s")
+    __slots__ = ("_wait", "decode_s", "due", "look", "noted", "read_s", "rest", "transform_s")
 
-    def __init__(self, wait: Wait | None = None) -> None:
+    def __init__(self, wait: Wait | None = None, look: StageLook | None = None) -> None:
         self.noted: tuple[Stage, ...] = ()
         """Stages that a Dataset times here while it makes a sample."""
         self.rest: Literal["read", "decode", ""] = ""
         """The stage that the rest of its `__getitem__` counts as; empty if neither."""
         self._wait = wait
+        self.look = look
+        """Looks at what the stages of this batch use of the cores; None for most batches."""
         self.restart()
 
     def restart(self) -> None:
@@ -141,9 +146,10 @@ class Stopwatch:
         Call it after the samples.
         """
         if self.rest:
-            rest_s = max(
-                0.0, perf_counter() - begun_s - self.read_s - self.decode_s - self.transform_s
-            )
+            whole_s = perf_counter() - begun_s
+            if self.look is not None:
+                whole_s -= self.look.spent_s
+            rest_s = max(0.0, whole_s - self.read_s - self.decode_s - self.transform_s)
             if self.rest == "read":
                 self.read_s += rest_s
             else:

@@ -188,7 +188,7 @@ class TransformTime(TypedDict):
 
 
 class StageUse(TypedDict):
-    """What a stage used in the batches of a watched run that were looked at, sums in seconds."""
+    """What a stage used in the batches that were looked at, sums in seconds."""
 
     took_s: float
     """Wall time."""
@@ -201,25 +201,27 @@ class StageUse(TypedDict):
 
 
 class Making(TypedDict):
-    """Sums over a fourth of the train loader's batches after the warm-up, made by Python code of a
-    watched script.
+    """Sums over a fourth of the train loader's batches after the warm-up. Of a built-in job it is known what stages
+    used, and the rest only of a watched script, whose batches are made by Python code of its own.
     """
 
-    made_s: float
+    made_s: NotRequired[float]
     """Time to make them, in whichever process."""
-    cpu_s: float
+    cpu_s: NotRequired[float]
     """CPU time of the threads that made them, and of other threads and of programs that did a part of the work."""
     queued_s: NotRequired[float]
     """Time that these threads waited for a core; NaN where that is not counted, and where programs did a part."""
-    opened: float
+    opened: NotRequired[float]
     """Files that these threads opened meanwhile with Python's functions."""
     stages: NotRequired[dict[str, StageUse]]
-    """What read (the dataset without its transforms), transform and collate used in some of these batches, where
-    Linux says it."""
+    """What stages used in some of these batches, where Linux says it: of a watched script read (the dataset without its
+    transforms), transform and collate, of a built-in job also decode, and rest for what comes between them."""
     looked_batches: NotRequired[int]
     """How many batches that is."""
-    batches: int
-    """Those batches."""
+    looking_s: NotRequired[float]
+    """Time that looking at them took in a built-in job."""
+    batches: NotRequired[int]
+    """Those batches, of a watched script."""
 
 
 class HandedOver(TypedDict):

@@ -15,6 +15,7 @@ from vitprof.analysis.timing.summary import (
     StepSums,
     epoch_of_script,
     loader_times_s,
+    looking_s,
     mean_step_s,
     recording_cost,
     start_phases,
@@ -502,6 +503,12 @@ def test_what_is_noted_inside_the_loader_is_counted(
     assert loader_times_s(config, 1e-6) == pytest.approx(notes * 1e-6)
     assert loader_times_s(dataclasses.replace(config, loader_times=False), 1e-6) == 0
     assert 0 < stopwatch_cost_s(100) < 1e-3
+
+
+def test_looking_at_what_stages_use_is_counted_with_the_clocks_of_the_loader() -> None:
+    assert looking_s({}) == 0.0
+    assert looking_s({"making": {"made_s": 3.0}}) == 0.0, "of a watched script"
+    assert looking_s({"making": {"looking_s": 0.25}}) == 0.25
 
 
 STARTUP, PREPARE, STAGE = (

@@ -758,6 +758,28 @@ def test_of_a_built_in_job_it_is_known_what_its_threads_waited_together() -> Non
     assert (clear.cause, clear.is_of_other_programs) == ("decode", False)
 
 
+def test_a_built_in_job_whose_stages_were_looked_at_is_judged_as_a_script_is() -> None:
+    """Two stages of like length, of which the shorter one waited for cores: the longer one is clear. By the wait of a
+    whole batch it was not."""
+    seen = HOGGED | {"job_cpu_wait_pct": 20.0}
+    steps = run(parts={"decode": 11.0, "transform": 9.0})
+    waits = {"decode": 0.001, "transform": 0.02}
+    took = {"decode": 0.11, "transform": 0.09}
+    making = {
+        "stages": {name: made_use(took[name], queued_s) for name, queued_s in waits.items()},
+        "looked_batches": 10,
+        "looking_s": 0.001,
+    }
+    assert verdict(steps, cpu=seen).cause == "unclear"
+    assert verdict(steps, GPU | {"making": making}, cpu=seen).cause == "decode"
+    making["stages"]["decode"] = made_use(0.11, 0.04)
+    assert verdict(steps, GPU | {"making": making}, cpu=seen).cause == "unclear"
+
+
+def made_use(took_s: float, queued_s: float) -> dict[str, float]:
+    return dict(zip(USE, (took_s, took_s - queued_s, queued_s, 0.0), strict=True))
+
+
 def test_a_transform_that_cannot_be_told_is_in_no_advice() -> None:
     """The stage is clear, and which of its transforms takes longest is not."""
     blurred = {

@@ -101,8 +101,8 @@ def waiting_frac(trace: steady.Trace) -> float:
 
     NaN if not known.
     """
-    making = trace.facts.get("making")
-    if not making:
+    making = trace.facts.get("making") or {}
+    if "made_s" not in making:  # a built-in job
         return math.nan
     queued_s = making.get("queued_s")
     if queued_s is None or not math.isfinite(queued_s):

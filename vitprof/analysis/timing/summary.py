@@ -227,6 +227,12 @@ def loader_times_s(config: RunConfig, lap_s: float) -> float:
     return lap_s * (LAPS_A_BATCH + a_sample * config.batch_size)
 
 
+def looking_s(facts: Mapping[str, Any]) -> float:
+    """Returns the seconds that looking at what stages use of the cores took in the loader of a built-in job."""
+    making = facts.get("making") or {}
+    return float(making.get("looking_s") or 0.0)
+
+
 MIN_UTILISATION_SAMPLES = 3
 """Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""
 FACT_FIGURES = (
@@ -420,7 +426,9 @@ def summarise(
         idle_host_frac=idle.get("host", math.nan),
         idle_recording_frac=idle.get("logging", math.nan),
         recording_frac=recording_cost(steps, phases, gaps.every).frac,
-        loader_times_frac=totals.share(loader_times_s(config, fact("lap_s")) * totals.steps),
+        loader_times_frac=totals.share(
+            loader_times_s(config, fact("lap_s")) * totals.steps + looking_s(facts)
+        ),
         queue_depth_mean=mean(steps["queue_depth"][keep]),
         gpu_mem_nvml_peak_bytes=nvml_peak,
         gpu_mem_reserved_peak_bytes=reserved_peak,

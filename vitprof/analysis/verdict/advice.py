@@ -381,8 +381,8 @@ def _lighter_transforms(s: advice_rules.Situation, saved_ms: float) -> Advice:
 def _work_of_dataset(s: advice_rules.Situation) -> str:
     """Returns what takes longest in a dataset, a key of `LIGHTER`. Where it opens files and no Compose was seen, it
     may transform the samples itself: a faster decoder was advised for a blur in `__getitem__`."""
-    making = s.facts.get("making")
-    if not making or making["opened"] < making["batches"]:
+    making = s.facts.get("making") or {}
+    if "opened" not in making or making["opened"] < making["batches"]:
         return "read"
     return "files" if transform_times(s.facts) else "files and more"
 

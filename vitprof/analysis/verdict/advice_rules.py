@@ -109,8 +109,8 @@ class Situation:
         """Returns the milliseconds that an own script takes to make a batch, in any process; NaN if
         not known.
         """
-        making = self.facts.get("making")
-        if not making:
+        making = self.facts.get("making") or {}
+        if "made_s" not in making:
             return math.nan
         return float(1e3 * making["made_s"] / making["batches"])
 
@@ -119,8 +119,8 @@ class Situation:
         """Returns how many cores an own script uses while it makes a batch: several where threads of the
         dataset's work at once; NaN if not known.
         """
-        making = self.facts.get("making")
-        if not making:
+        making = self.facts.get("making") or {}
+        if "made_s" not in making:
             return math.nan
         return float(making.get("cpu_s", math.nan) / making["made_s"])
 

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, Protocol
@@ -16,9 +17,10 @@ from typing import Any, Protocol
 import torch
 
 from vitprof.config import RunConfig
-from vitprof.engine.loaders.batch_assembly import EncodedMaker, Maker
+from vitprof.engine.loaders.batch_assembly import EncodedMaker, Maker, is_alone, with_look
 from vitprof.engine.loaders.contract import Batch, Buffer, Schedule
 from vitprof.engine.loaders.dataloader import fetch
+from vitprof.measure.stage_look import LookSchedule, StageLook, begin_look
 from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, Wait
 
@@ -65,9 +67,28 @@ def one_by_one(make: Maker, rest: Maker) -> Callable[[int, torch.Tensor], Batch]
     once.
     """
 
-    def made(epoch: int, indices: torch.Tensor) -> Batch:
+    looks = make.looks
+    # One sample is no batch.
+    make.looks = rest.looks = LookSchedule(is_on=False)
+
+    def joined(epoch: int, indices: torch.Tensor, look: StageLook | None) -> Batch:
         first, *others = indices.split(1)  # type: ignore[no-untyped-call]
-        return _joined([make(epoch, first), *(rest(epoch, index) for index in others)])
+        samples = [make(epoch, first, look=look)]
+        samples += [rest(epoch, index, look=look) for index in others]
+        return _joined(samples)
+
+    def made(epoch: int, indices: torch.Tensor) -> Batch:
+        counts_for = looks.next_counts_for()
+        look = begin_look(counts_for, len(indices)) if counts_for else None
+        if look is None:
+            batch = joined(epoch, indices, None)
+        else:
+            with closing(look):
+                batch = joined(epoch, indices, look)
+            batch = with_look(batch, look)
+        if batch.made is not None:
+            looks.took_s = batch.made.end_s - batch.made.start_s
+        return batch
 
     return made
 
@@ -197,10 +218,11 @@ class ThreadedEpoch:
                 raise batch
             free.put(None)
             n_taken += 1
-            images, labels, unreadable, made, _ = batch
+            images, labels, unreadable, made, _, looked = batch
             if made is not None:
                 # Not with _replace, which takes three times as long.
-                batch = Batch(images, labels, unreadable, BatchTimes(*made[:7], queue_depth))
+                made = BatchTimes(*made[:7], queue_depth)
+                batch = Batch(images, labels, unreadable, made, None, looked)
             yield batch
             queue_depth = self._n_read - n_taken
 
@@ -281,24 +303,35 @@ class Filling(Pieces):
         self._wrong = [""] * len(indices)
         self._begun_s = math.inf
         self._n_filled = 0
+        self._counts_for = loader.make.looks.next_counts_for()
         self._lock = threading.Lock()
         # Last: threads begin at once with what is set above.
         super().__init__(loader, indices, self._fill)
 
     def _fill(self, part: slice, stopwatch: Stopwatch) -> None:
         begun = perf_counter()
-        self._wrong[part] = self._make.fill(
-            self._epoch, self._chosen[part], self._rows[part], stopwatch
-        )
+        # Each look makes a thread wait for Python's lock: one piece stands for all.
+        if self._counts_for and not part.start:
+            n = len(self._chosen[part])
+            stopwatch.look = begin_look(self._counts_for, n, is_alone=is_alone())
+        try:
+            self._wrong[part] = self._make.fill(
+                self._epoch, self._chosen[part], self._rows[part], stopwatch
+            )
+        finally:
+            if stopwatch.look is not None:
+                stopwatch.look.close()
         with self._lock:
             self._begun_s = min(self._begun_s, begun)
             self._n_filled += 1
             if self._n_filled < len(self.stopwatches):
                 return
         # The last piece finishes the batch: ready before the loop asks for it.
-        self.batch = self._make.finish(
+        batch = self._make.finish(
             self.indices, self._out, self._wrong, self._begun_s, *self.stopwatches
         )
+        look = self.stopwatches[0].look
+        self.batch = batch if look is None else with_look(batch, look)
 
 
 class ThreadsEpoch:

@@ -10,6 +10,7 @@ import torch
 
 from vitprof.config import RunConfig
 from vitprof.engine.ranks.group import share
+from vitprof.measure.stage_look import LookedBatch
 from vitprof.measure.step_columns import BatchTimes
 
 Buffer = Callable[[tuple[int, ...]], torch.Tensor]
@@ -38,6 +39,8 @@ class Batch(NamedTuple):
     """`devices.Mark` in the training stream after the loader's own work on the device.
 
     None where the images are complete when the batch is handed over."""
+    looked: LookedBatch | None = None
+    """What its stages used of the cores; None for most batches, which are not looked at."""
 
 
 class Loader(Protocol):

@@ -36,6 +36,7 @@ from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.engine.transforms import Crop
 from vitprof.errors import ConfigError, DataError, SampleError
 from vitprof.measure.devices import cuda_findings
+from vitprof.measure.stage_look import LookSchedule
 from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, requested_wait
 from vitprof.telemetry.visible import number_here, shown_here
@@ -150,6 +151,8 @@ class DaliLoader(PoolLoader):
         self._skip = config.skip_unreadable
         # It makes only what DALI cannot, and what it reads waited before.
         self._make = EncodedMaker(storage, info, replace(config, inject=None), train)
+        # What it makes in place of DALI says nothing of the other batches.
+        self._make.looks = LookSchedule(is_on=False)
         self._device = decoding_device(config.device)
         self._on_gpu = self._device.type == "cuda"
         # The loop receives a batch that the GPU is still decoding, and the training stream waits

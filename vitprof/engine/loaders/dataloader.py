@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from multiprocessing import connection
 from pathlib import Path
 from time import perf_counter
@@ -22,10 +23,11 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_
 
 from vitprof import parents
 from vitprof.config import RunConfig
-from vitprof.engine.loaders.batch_assembly import Maker
+from vitprof.engine.loaders.batch_assembly import Maker, with_look
 from vitprof.engine.loaders.contract import Batch, Schedule
 from vitprof.engine.transforms import as_it_is
 from vitprof.errors import DataError, SampleError
+from vitprof.measure.stage_look import REST, LookSchedule, StageLook, begin_look
 from vitprof.measure.step_columns import BatchTimes, n_ready
 from vitprof.measure.stopwatch import Stopwatch, Wait, requested_wait
 
@@ -57,24 +59,58 @@ def collate_skipping(samples: list[Any]) -> Batch:
 
 
 class TimedSamples(Dataset[Any]):
-    """A Dataset that makes all samples of a batch in one call, so that it can time them."""
+    """A Dataset that makes all samples of a batch in one call, so that it can time them, and look at
+    what some batches use of the cores, if `looks`.
+    """
 
-    def __init__(self, samples: Dataset[Any], stopwatch: Stopwatch) -> None:
+    def __init__(self, samples: Dataset[Any], stopwatch: Stopwatch, *, looks: bool) -> None:
         self._samples = samples
         self._stopwatch = stopwatch
+        self._looks = LookSchedule(is_on=looks)
 
-    def __getitems__(self, indices: list[int]) -> tuple[list[Any], BatchTimes]:
+    def __getitems__(self, indices: list[int]) -> tuple[list[Any], BatchTimes, StageLook | None]:
         begun = perf_counter()
         stopwatch = self._stopwatch
         stopwatch.restart()
+        has_stages = bool(stopwatch.noted or stopwatch.rest)
+        look = self._next_look(len(indices)) if has_stages else None
+        stopwatch.look = look
         stopwatch.wait_for_rest()
-        samples = fetch(self._samples, indices)
+        if look is None:
+            samples = fetch(self._samples, indices)
+        else:
+            samples = looked_fetch(self._samples, indices, look)
         stopwatch.end_rest(begun)
-        spent_s = stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s
-        if not stopwatch.noted and not stopwatch.rest:
-            # The Dataset times nothing.
-            spent_s = (math.nan, math.nan, math.nan)
-        return samples, BatchTimes(*spent_s, math.nan, begun, math.nan)
+        stopwatch.look = None
+        spent_s = (math.nan, math.nan, math.nan)
+        if has_stages:
+            spent_s = stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s
+        self._looks.took_s = perf_counter() - begun
+        return samples, BatchTimes(*spent_s, math.nan, begun, math.nan), look
+
+    def _next_look(self, n: int) -> StageLook | None:
+        """Returns a look at the batch of `n` samples that begins; None for most."""
+        counts_for = self._looks.next_counts_for()
+        if not counts_for:
+            return None
+        samples = 1 if at_once(self._samples) else n
+        return begin_look(counts_for, samples, rest=self._stopwatch.rest or REST)
+
+
+def looked_fetch(samples: Any, indices: list[int], look: StageLook) -> Any:
+    """Returns what `fetch` returns, and follows the samples with `look`, which it ends if it fails."""
+    try:
+        if at_once(samples):
+            look.begin_sample()
+            return fetch(samples, indices)
+        made = []
+        for index in indices:
+            look.begin_sample()
+            made.append(samples[index])
+        return made
+    except BaseException:
+        look.close()
+        raise
 
 
 class TimedCollate:
@@ -89,8 +125,16 @@ class TimedCollate:
         self._wait = wait
         self._timed = timed
 
-    def __call__(self, fetched: tuple[list[Any], BatchTimes]) -> Batch:
-        samples, made = fetched
+    def __call__(self, fetched: tuple[list[Any], BatchTimes, StageLook | None]) -> Batch:
+        samples, made, look = fetched
+        if look is None:
+            return self._collated(samples, made)
+        with closing(look):
+            look.collate()
+            batch = self._collated(samples, made)
+        return with_look(batch, look)
+
+    def _collated(self, samples: list[Any], made: BatchTimes) -> Batch:
         begun = perf_counter()
         if self._wait is not None:
             self._wait.into("collate")
@@ -112,10 +156,14 @@ def fetch(samples: Any, indices: list[int]) -> Any:
     """Returns the samples at `indices` as a DataLoader fetches them: with `__getitems__` if the
     Dataset has it.
     """
-    at_once: Callable[[list[int]], Any] | None = getattr(samples, "__getitems__", None)
-    if at_once is None:
-        return [samples[index] for index in indices]
-    return at_once(indices)
+    if at_once(samples):
+        return samples.__getitems__(indices)
+    return [samples[index] for index in indices]
+
+
+def at_once(samples: Any) -> bool:
+    """Returns whether a Dataset makes all samples of a batch in one call."""
+    return getattr(samples, "__getitems__", None) is not None
 
 
 Collate = Callable[[Any], Any]
@@ -139,7 +187,8 @@ def open_samples(storage: Any, config: RunConfig, *, train: bool) -> tuple[Datas
         samples = Skipping(samples)
         collate = collate_skipping
     if timed:
-        samples = TimedSamples(samples, stopwatch)
+        looks = train and config.loader_times
+        samples = TimedSamples(samples, stopwatch, looks=looks)
         collate = TimedCollate(collate, wait, timed=config.loader_times)
     return samples, collate
 

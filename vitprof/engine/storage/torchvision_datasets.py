@@ -29,6 +29,8 @@ from vitprof.measure.stopwatch import Stopwatch
 ROTATION_DEG = 15
 PADDING_PX = 2
 """Random crops are taken from the image with a black border this wide."""
+LARGE_READ_BYTES = 1 << 14
+"""From so many bytes on it is looked at what a read uses of the cores; a look takes 2 us."""
 
 
 class IdxStorage(StoredSplit):
@@ -143,15 +145,23 @@ class _Loader:
         stopwatch = self.stopwatch
         if stopwatch is None:
             return self._load(path)
+        look = stopwatch.look
+        if look is not None:
+            look.enter("decode")
         begun = perf_counter()
         read_before = stopwatch.read_s
         stopwatch.wait("decode")
         image = self._load(path)
         stopwatch.decode_s += perf_counter() - begun - (stopwatch.read_s - read_before)
+        if look is not None:
+            look.enter("")
         return image
 
     def _load(self, path: str) -> Image.Image:
         try:
+            look = None if self.stopwatch is None else self.stopwatch.look
+            if look is not None:
+                look.enter("read")
             begun = perf_counter()
             with Path(path).open("rb") as file:
                 if self.location.throttle is not None:
@@ -160,6 +170,8 @@ class _Loader:
                 if self.stopwatch is not None:
                     self.stopwatch.wait("read")
                     self.stopwatch.read_s += perf_counter() - begun
+                    if look is not None:
+                        look.enter("decode")
                     source = TimedFile(file, self.stopwatch)
                 with Image.open(source) as image:
                     converted: Image.Image = image.convert("RGB")
@@ -186,13 +198,18 @@ class TimedCompose:
         self._stopwatch = stopwatch
 
     def __call__(self, sample: Any) -> Any:
-        begun = perf_counter()
         stopwatch = self._stopwatch
+        look = stopwatch.look
+        if look is not None:
+            look.enter("transform")
+        begun = perf_counter()
         if stopwatch.due is not None:
             stopwatch.wait("transform")
         for transform in self.transforms:
             sample = transform(sample)
         stopwatch.transform_s += perf_counter() - begun
+        if look is not None:
+            look.enter("")
         return sample
 
 
@@ -208,9 +225,15 @@ class TimedFile:
         self.tell = file.tell
 
     def read(self, size: int = -1) -> bytes:
+        # Of small reads there are dozens in a file, most of them from the memory of Python's buffer.
+        is_large = not 0 <= size < LARGE_READ_BYTES
+        look = self._stopwatch.look if is_large else None
+        stage = "" if look is None else look.enter("read")
         begun = perf_counter()
         data = self._file.read(size)
         self._stopwatch.read_s += perf_counter() - begun
+        if look is not None:
+            look.enter(stage)
         return data
 
     def __getattr__(self, name: str) -> Any:
