@@ -255,7 +255,8 @@ def _draw_about_price(rate: DeviceRate | None) -> None:
     except VitprofError as error:
         st.caption(texts.escaped(one_line(error)))
         return
-    st.caption(
+    # not a caption: code in one has too little contrast
+    st.markdown(
         "To have it in money, start the dashboard with the price of an hour of one device: "
         f"`{DEVICE_RATE}='2.50 USD'`"
     )
