@@ -27,8 +27,8 @@ from vitprof.engine.trainer import TorchTrainer
 from vitprof.export.tables import SUMMARY_HEADER
 from vitprof.home import home
 from vitprof.jobs.scheduling import MachineLock
-from vitprof.jobs.supervisor import SHARED
 from vitprof.recording.columns import SCHEMA_VERSION
+from vitprof.recording.shared_machine import SHARED
 from vitprof.store import RunStore
 
 HERE = ["--threads", "1", "--device", "cpu", "--isolation", "thread"]

@@ -16,6 +16,7 @@ from vitprof.cli.common.progress import progress, shows_progress
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.experiments import answers
 from vitprof.export import tables
+from vitprof.recording.shared_machine import as_shown
 from vitprof.traces.trace_file import OnProgress, Progress
 
 TRACE_HELP = "trace that torch.profiler has written, as JSON; .gz too"
@@ -63,7 +64,7 @@ def read(
             terminal.show(*watched_result.markdown_lines(store, run))
         else:
             terminal.show(*watched_result.result_lines(store, run))
-        terminal.show(*run.notices, console=terminal.err)
+        terminal.show(*as_shown(run.notices), console=terminal.err)
 
 
 @contextlib.contextmanager

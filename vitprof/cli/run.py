@@ -27,6 +27,7 @@ from vitprof.experiments.headroom_runs import (
 from vitprof.experiments.trials import job_manager
 from vitprof.export import tables, write_text
 from vitprof.program import program
+from vitprof.recording.shared_machine import as_shown
 from vitprof.store import StoredRun
 
 HEADROOM_HELP = (
@@ -79,7 +80,7 @@ def run(
         if finished.verdict is not None:
             answer = answer_of(finished.verdict, summary=finished.summary, rate=rate_if_valid())
         terminal.print_json(tables.run_object(finished, answer=answer) | extra)
-    terminal.show(*finished.notices, console=terminal.err)
+    terminal.show(*as_shown(finished.notices), console=terminal.err)
     if csv is not None:
         write_text(csv, tables.summary_csv([finished]))
     if finished.status == "failed":

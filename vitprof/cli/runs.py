@@ -15,6 +15,7 @@ from vitprof.config.bounds import LIST_PAGE
 from vitprof.experiments import answers
 from vitprof.export.tables import run_object
 from vitprof.program import program
+from vitprof.recording.shared_machine import as_shown
 from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
 
 DEFAULT_LIMIT = 50
@@ -123,7 +124,7 @@ def _show(store: RunStore, run: StoredRun, as_json: bool) -> None:
     if verdict is not None:
         found = answers.proofs_of(store, run, verdict)
     results.show_run(run, verdict, found)
-    terminal.show(*run.notices)
+    terminal.show(*as_shown(run.notices))
     if run.error:
         terminal.show(run.error)
 

@@ -37,6 +37,7 @@ from vitprof.jobs.unseen import UNSEEN_AFTER_S
 from vitprof.masking import masked_command
 from vitprof.names import MAX_NAME
 from vitprof.program import why_not_started
+from vitprof.recording.shared_machine import as_shown
 from vitprof.store import MissingError, RunStore, StoredRun, chunks
 from vitprof.store.new_run import NewRun
 from vitprof.watch.core.columns import WARMUP_STEPS
@@ -343,7 +344,7 @@ def _show_result(store: RunStore, run: StoredRun, *, quiet: bool, markdown: bool
         result = watched_result.result_lines(store, run)
     if result:
         result.insert(0, "")
-    lines = [*result, *run.notices]
+    lines = [*result, *as_shown(run.notices)]
     if run.error:
         lines.append(f"vitprof: run {run.id}: {run.error}")
     terminal.show(*lines, console=terminal.err)

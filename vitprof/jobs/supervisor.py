@@ -23,7 +23,7 @@ from vitprof.jobs.outbox import WRITE_WITHIN_S, Outbox
 from vitprof.jobs.runners import Launcher, Runner, start_runner
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
-from vitprof.recording import codec
+from vitprof.recording import codec, shared_machine
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status, Stop
 from vitprof.store import RunStore, chunks
 from vitprof.store.new_run import NewRun
@@ -61,7 +61,6 @@ def record_end(
 
 N_CONCURRENT = "n_beside"
 """The name of the fact that holds the number of other jobs at the same time."""
-SHARED = "ran at the same time: they shared CPU and disk, so loading may be slower here than in a run alone"
 OTHER_JOBS_CHECK_S = 3.0
 """How often (s) to look for other jobs: a look takes 2.3 ms of CPU while a job computes. It also finds
 the jobs that began and ended since the last one."""
@@ -142,14 +141,14 @@ class Disturbances:
         lock.name_run(run_id)
         running = scheduling.concurrently_running(self._store, run_id)
         for run in (*running, *self._store.ended_since(run_id, self._since_s)):
-            self._others.setdefault(
-                run.id, f"run {run.id} on {scheduling.device_of(run)} ({run.name}) {SHARED}"
-            )
+            device = scheduling.device_of(run)
+            line = shared_machine.notice(f"run {run.id}", device, run.name)
+            self._others.setdefault(run.id, line)
         # only here: after a look that raised, the next one covers its time too
         self._since_s = now
         for other in lock.others():
             if other.store != lock.holder.store:
-                line = f"{scheduling.name_of(other)} on {other.device} ({other.who}) {SHARED}"
+                line = shared_machine.notice(scheduling.name_of(other), other.device, other.who)
                 self._others.setdefault((other.store, other.run, other.since_s), line)
         self._looked_s = time.monotonic()
 

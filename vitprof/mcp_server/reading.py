@@ -47,6 +47,7 @@ from vitprof.mcp_server.results import (
     TournamentAnswer,
 )
 from vitprof.program import program
+from vitprof.recording.shared_machine import as_shown
 from vitprof.store import RunQuery, RunStore, StoredRun, tournaments
 
 MORE_ROUNDS = 3
@@ -101,7 +102,7 @@ def _run_answer(run: StoredRun, answer: Answer | None) -> RunAnswer:
         simulated=run.simulated,
         figures=figures,
         error=run.error,
-        remarks=list(run.notices),
+        remarks=list(as_shown(run.notices)),
     )
     if answer is None:
         return about
@@ -109,7 +110,9 @@ def _run_answer(run: StoredRun, answer: Answer | None) -> RunAnswer:
     about.reason = answer.reason
     about.conclusive = answer.is_conclusive
     about.n_steps = answer.n_steps
-    about.remarks = [words for words in (answer.details, answer.remark, *run.notices) if words]
+    about.remarks = [
+        words for words in (answer.details, answer.remark, *as_shown(run.notices)) if words
+    ]
     if not answer.is_conclusive:
         return about
     about.waits_for = answer.waits_for

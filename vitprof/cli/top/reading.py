@@ -23,6 +23,7 @@ from vitprof.cli.top.rows import Snapshot, TopRow
 from vitprof.experiments import answers
 from vitprof.formats import percent
 from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES
+from vitprof.recording.shared_machine import as_shown
 from vitprof.store import RunGroup, RunQuery, RunRow, RunStore, StoredRun
 from vitprof.store.stored_run import is_alive
 
@@ -239,7 +240,7 @@ class StoreReader:
         lines = [results.title_of(run), *results.lines_on_run(run, verdict, found)]
         if len(lines) == 1:
             lines.append(run.status)
-        lines += [*run.notices, *filter(None, [run.error])]
+        lines += [*as_shown(run.notices), *filter(None, [run.error])]
         self._answered = (run_id, tuple(lines))
         return self._answered[1]
 
@@ -248,11 +249,11 @@ class StoreReader:
         answer = None if totals is None else _so_far(run, totals.sums)
         title = results.title_of(run)
         if answer is None:
-            return [title, f"{run.stage or run.status}: no figures yet", *run.notices]
+            return [title, f"{run.stage or run.status}: no figures yet", *as_shown(run.notices)]
         idle = f"{percent(answer.frac)} idle for {answer.waits_for}"
         lines = [title, f"{answer.headline}: {idle}, {interval_in_words(answer)}"]
         lines += [f"  {question:<9}{words}" for question, words in lines_of(answer)]
-        lines += ["  Fix?     named when the run has ended", *run.notices]
+        lines += ["  Fix?     named when the run has ended", *as_shown(run.notices)]
         return lines
 
 

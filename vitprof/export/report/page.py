@@ -22,6 +22,7 @@ from vitprof.analysis.verdict import rendering
 from vitprof.analysis.verdict.answer import Answer
 from vitprof.charts.style import NEUTRAL, PLOTLY_JS, VERDICTS
 from vitprof.config import GROUPS
+from vitprof.recording.shared_machine import as_shown
 from vitprof.recording.verdict import Verdict
 
 TEMPLATE = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
@@ -166,7 +167,7 @@ def _run(one: Contents, figures: list[str]) -> str:
         out.append(
             '<p class="quiet">The device was simulated: it took the time that a real one would take.</p>'
         )
-    out += [f'<p class="notice">{e(notice)}</p>' for notice in run.notices]
+    out += [f'<p class="notice">{e(notice)}</p>' for notice in as_shown(run.notices)]
     out.append(_verdict(one))
     out.append(_table(one.headline))
     for part in one.parts:

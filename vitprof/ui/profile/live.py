@@ -32,6 +32,7 @@ from vitprof.config import accelerators, models, own_script
 from vitprof.cores import job_cores
 from vitprof.experiments import answers
 from vitprof.jobs import scheduling
+from vitprof.recording.shared_machine import as_shown
 from vitprof.ui import answer_card, resources, widgets
 from vitprof.ui.live_chart import Pick, draw_growing, view_of
 from vitprof.ui.texts import act_button, escaped, guarded
@@ -158,8 +159,8 @@ def draw_state(run: store.StoredRun, now: float) -> None:
         st.warning(f"Stopped{why}. What was measured until then is kept.")
     elif run.status != "done":
         st.error(f"{run.status.capitalize()}: {escaped(run.error)}")
-    facts = [notice for notice in run.notices if notice.startswith(FACTS)]
-    warnings = [notice for notice in run.notices if not notice.startswith(FACTS)]
+    facts = [notice for notice in as_shown(run.notices) if notice.startswith(FACTS)]
+    warnings = [notice for notice in as_shown(run.notices) if not notice.startswith(FACTS)]
     # one box for all of a kind: with a box for each, the first chart was below the screen
     for draw_box, notices in ((st.warning, warnings), (st.info, facts)):
         if notices:
