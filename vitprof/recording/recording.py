@@ -82,11 +82,13 @@ class OtherProgram(TypedDict):
     """A program other than the job's that used the CPU meanwhile."""
 
     name: str
-    """As the system names it, of at most 15 characters."""
+    """The file name of its script or executable; of another user's program at most 15 characters."""
     pid: int
-    """The id of its process."""
+    """The id of its process; of several, of the one that used most."""
     cores: float
-    """Cores that it used, on average."""
+    """Cores that it used, on average, all its processes together."""
+    processes: NotRequired[int]
+    """How many of its processes used the CPU; missing in runs of earlier versions, which had a program for each."""
 
 
 class Environment(TypedDict, total=False):

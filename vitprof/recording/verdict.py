@@ -185,11 +185,13 @@ class Program:
     """Another program that ran while the job trained."""
 
     name: str
-    """As the system names it: "chrome"."""
+    """The file name of its script or executable: "train.py", "chrome"."""
     pid: int
-    """The id of its process."""
+    """The id of its process; of several, of the one that used most."""
     cores: Figure
-    """Cores that it used, on average."""
+    """Cores that it used, on average, all its processes together."""
+    processes: int = 1
+    """How many of its processes used the CPU."""
 
 
 @dataclass(frozen=True)

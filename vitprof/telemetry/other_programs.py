@@ -1,15 +1,17 @@
 """Which programs other than the job's use the CPU, by name and id.
 
-All of it is read from /proc/PID/stat, which any user may read; nothing of what a program was started with.
+What they use is read from /proc/PID/stat, which any user may read. `program_names` says what they are
+called.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from vitprof.telemetry import program_names
 from vitprof.telemetry.processes import OWN_TICKS, PROC, read
 
 FIRST_LOOK_S = 2.0
@@ -21,18 +23,27 @@ MOST = 5
 """Programs that are named, those that used most."""
 LEAST_CORES = 0.05
 """Cores that a program must use, on average, to be named."""
-MOST_NAME = 15
-"""Characters of a name: Linux keeps as many."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """A program, and what it has used since it was first seen."""
+    """A process, and what it has used since it was first seen."""
 
-    name: str
+    kernels_name: str
     before_s: float
     """Its CPU time when it was first seen."""
     used_s: float = 0.0
+    name: str = ""
+    """What a person calls its program; empty as long as it has used nothing."""
+
+
+@dataclass(slots=True)
+class Used:
+    """What all processes of one name have used."""
+
+    used_s: float = 0.0
+    processes: list[tuple[float, int]] = field(default_factory=list)
+    """What each of them used (s), and its id."""
 
 
 class OtherPrograms:
@@ -65,27 +76,43 @@ class OtherPrograms:
                 self._seen.pop(pid, None)
                 continue
             try:
-                name, cpu_s = self._figures(pid)
+                kernels_name, cpu_s = self._figures(pid)
             except (OSError, ValueError, IndexError):
                 continue  # it has ended: what it used by the look before counts
             seen = self._seen.get(pid)
             if seen is None or cpu_s < seen.before_s:  # a new one, which may have the id of another
-                seen = Seen(name, cpu_s if is_first else 0.0)
+                seen = Seen(kernels_name, cpu_s if is_first else 0.0)
                 self._seen[pid] = seen
-            seen.used_s = cpu_s - seen.before_s
+            used_s = cpu_s - seen.before_s
+            # the kernel's name changes as a process becomes another program
+            if used_s > seen.used_s and not (seen.name and seen.kernels_name == kernels_name):
+                seen.kernels_name = kernels_name
+                seen.name = program_names.name_of(pid, kernels_name)
+            seen.used_s = used_s
 
     def _figures(self, pid: int) -> tuple[str, float]:
-        """Returns the name and the CPU time of a process. Raises `OSError` where it is gone."""
+        """Returns the kernel's name of a process and its CPU time. Raises `OSError` where it is gone."""
         head, _, rest = read(f"{PROC}/{pid}/stat").rpartition(b")")
         name = head.partition(b"(")[2].decode(errors="replace")
-        return name[:MOST_NAME], sum(map(int, rest.split()[OWN_TICKS])) / self._ticks_per_s
+        return name, sum(map(int, rest.split()[OWN_TICKS])) / self._ticks_per_s
 
     def _largest(self, span_s: float) -> list[dict[str, Any]]:
-        most = sorted(self._seen.items(), key=lambda item: -item[1].used_s)[:MOST]
+        programs: dict[str, Used] = {}
+        for pid, seen in self._seen.items():
+            if seen.name:
+                program = programs.setdefault(seen.name, Used())
+                program.used_s += seen.used_s
+                program.processes.append((seen.used_s, pid))
+        most = sorted(programs.items(), key=lambda item: -item[1].used_s)[:MOST]
         return [
-            {"name": seen.name, "pid": pid, "cores": round(seen.used_s / span_s, 3)}
-            for pid, seen in most
-            if seen.used_s >= LEAST_CORES * span_s
+            {
+                "name": name,
+                "pid": max(program.processes)[1],
+                "cores": round(program.used_s / span_s, 3),
+                "processes": len(program.processes),
+            }
+            for name, program in most
+            if program.used_s >= LEAST_CORES * span_s
         ]
 
 

@@ -11,12 +11,12 @@ import pytest
 from tests.series import made_steps, made_telemetry
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.signatures import find_signatures
-from vitprof.analysis.signatures.resources import MIN_CPU_SAMPLES, others_cpu
+from vitprof.analysis.signatures.resources import MIN_CPU_SAMPLES, others_cpu, programs_in_words
 from vitprof.analysis.timing.steady import Trace
 from vitprof.config import RunConfig
 from vitprof.config.own_script import own_config
 from vitprof.recording.columns import STEP_COLUMNS
-from vitprof.recording.verdict import Signature
+from vitprof.recording.verdict import Program, Signature
 
 MB = 2.0**20
 FACTS = {"cpu_count": 4, "memory_bytes": 8 * 2**30}
@@ -753,3 +753,16 @@ def test_what_is_not_known_is_passed_over() -> None:
     for steps, environment in ((STEPS, {}), (nothing, FOUR)):
         found = others_cpu(steps, seen(np.full(20, 50.0)), environment)
         assert np.isnan([found.cores, found.lasting_cores]).all()
+
+
+def test_programs_of_several_processes_are_named_once() -> None:
+    programs = [
+        Program("chromium-headless-shell", 11, 0.34, 3),
+        Program("train.py", 12, 0.26),
+        Program("python -m http.server", 13, 0.1),
+        Program("not named", 14, 0.1),
+    ]
+    assert programs_in_words(programs) == (
+        "chromium-headless-shell 0.3 (3 processes), train.py 0.3 (process 12), "
+        "python -m http.server 0.1 (process 13)"
+    )

@@ -177,7 +177,10 @@ def making_waited_ms(trace: steady.Trace) -> float:
 def programs_seen(trace: steady.Trace) -> tuple[Program, ...]:
     """Returns the other programs that took most, the largest first; none where they were not looked at."""
     seen = trace.facts.get("other_programs") or ()
-    return tuple(Program(str(p["name"]), int(p["pid"]), float(p["cores"])) for p in seen)
+    return tuple(
+        Program(str(p["name"]), int(p["pid"]), float(p["cores"]), int(p.get("processes") or 1))
+        for p in seen
+    )
 
 
 def cores_taken(trace: steady.Trace) -> CoresTaken:
@@ -248,9 +251,14 @@ MOST_NAMED = 3
 
 
 def programs_in_words(programs: Sequence[Program]) -> str:
-    """Returns other programs with their cores and ids: "chrome 0.6 (process 312), python 0.4 (process 99)"."""
-    largest = programs[:MOST_NAMED]
-    return ", ".join(f"{p.name} {p.cores:.1f} (process {p.pid})" for p in largest)
+    """Returns other programs with their cores: "chrome 0.6 (3 processes), train.py 0.4 (process 99)"."""
+    named = []
+    for program in programs[:MOST_NAMED]:
+        which = f"process {program.pid}"
+        if program.processes > 1:
+            which = f"{program.processes:,} processes"
+        named.append(f"{program.name} {program.cores:.1f} ({which})")
+    return ", ".join(named)
 
 
 FASTER_EPOCH = 2.0
