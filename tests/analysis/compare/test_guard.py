@@ -207,6 +207,20 @@ def test_runs_that_agree_or_shared_the_machine_are_named_together_and_warnings_c
     )
 
 
+@pytest.mark.parametrize(
+    ("config", "advice"),
+    [
+        (RunConfig(share_machine=True), "Run again with share_machine off to compare."),
+        (RunConfig(), "Run again while no other run is running to compare."),
+        (own_config("cpu"), "End other runs, then watch again to compare."),
+    ],
+)
+def test_what_shared_the_machine_is_run_alone_as_it_can_be(config: RunConfig, advice: str) -> None:
+    facts = {"page_cached_frac": 1.0, "n_beside": 1}
+    runs = [dataclasses.replace(made(n, facts=facts), config=config) for n in (1, 2)]
+    assert only(*runs).sentence.endswith(f"loading may be slower than alone. {advice}")
+
+
 def test_losses_are_compared_only_where_they_should_agree() -> None:
     wrong = LOSSES * 1.2
     others = (

@@ -8,7 +8,16 @@ from typing import Any, Literal
 import numpy as np
 
 from vitprof.analysis.arrays import Floats
-from vitprof.config import CONFIG_COLUMNS, GROUPS, KNOBS, PARTS, RunConfig, parts, resolve
+from vitprof.config import (
+    CONFIG_COLUMNS,
+    GROUPS,
+    KNOBS,
+    PARTS,
+    RunConfig,
+    own_script,
+    parts,
+    resolve,
+)
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.recording.columns import RunSummary
 
@@ -162,10 +171,19 @@ def _shared(runs: Sequence[RunFacts]) -> Caveat | None:
         return None
     sentence = (
         f"{which(shared).capitalize()} ran while another run was running on the same machine, "
-        "which took CPU and disk: loading may be slower than alone. Run again with share_machine "
-        "off to compare."
+        "which took CPU and disk: loading may be slower than alone."
     )
-    return Caveat("sharing", "warning", sentence)
+    advice = dict.fromkeys(_how_to_run_alone(run.config) for run in shared)
+    return Caveat("sharing", "warning", " ".join([sentence, *advice]))
+
+
+def _how_to_run_alone(config: RunConfig) -> str:
+    if own_script.is_own_script(config):
+        return "End other runs, then watch again to compare."
+    if config.share_machine:
+        return "Run again with share_machine off to compare."
+    # started all the same, or another one was
+    return "Run again while no other run is running to compare."
 
 
 def _variables(run: RunFacts) -> str | None:
