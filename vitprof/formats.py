@@ -4,6 +4,10 @@ import datetime as dt
 import math
 
 NOT_AVAILABLE = "n/a"
+MOST_DECIMALS = 6
+"""Digits of a number behind the point."""
+LEAST_S = 0.5e-9
+"""The shortest time that is not shown as 0: less is what rounding left of a difference, as clocks count nanoseconds."""
 
 
 def number(value: float | int | None, unit: str = "") -> str:
@@ -12,9 +16,12 @@ def number(value: float | int | None, unit: str = "") -> str:
         return NOT_AVAILABLE
     rounded = float(f"{value:.3g}")
     decimals = 0
-    if rounded:
+    if abs(rounded) < 0.5 * 10**-MOST_DECIMALS:
+        # 0.000000 would look measured to six digits
+        rounded = 0.0
+    else:
         digits_before = math.floor(math.log10(abs(rounded))) + 1
-        decimals = min(max(0, 3 - digits_before), 6)
+        decimals = min(max(0, 3 - digits_before), MOST_DECIMALS)
     words = f"{rounded:,.{decimals}f}"
     return f"{words} {unit}" if unit else words
 
@@ -81,6 +88,8 @@ def seconds(value: float | None) -> str:
         return NOT_AVAILABLE
     # a value that rounds up to the next unit is shown in that unit
     shown = abs(float(f"{value:.3g}"))
+    if shown < LEAST_S:
+        return number(0, "µs")
     if shown < 1e-3:
         return number(value * 1e6, "µs")
     if shown < 1:

@@ -98,6 +98,25 @@ def test_a_run_is_told_from_its_verdict_to_its_machine(store: RunStore, run: Sto
     assert all("template" not in chart["layout"] for chart in charts)
 
 
+def test_the_machine_is_told_in_words(store: RunStore, run: StoredRun) -> None:
+    used = [
+        {"name": "train.py", "pid": 7, "cores": 0.57},
+        {"name": "chrome", "pid": 8, "cores": 0.1, "processes": 3},
+    ]
+    loader = {"dataset": "ImageFolder", "num_workers": 0, "start_method": None}
+    environment = {"job_id": "", "other_programs": used, "watched": loader, "world_size": 1}
+    store.update_run(run.id, environment=environment)
+    said = parsed(html_report(store, [store.run(run.id)], now=NOW)).said
+    _, _, machine = said.partition("Machine")
+    assert machine.split("Train loader")[0].endswith(
+        "other_programs train.py 0.6 (process 7), chrome 0.1 (3 processes) world_size 1 "
+    )
+    assert machine.split("Train loader")[1].startswith(" dataset ImageFolder num_workers 0")
+    assert "{" not in machine
+    assert "None" not in machine
+    assert "job_id" not in machine
+
+
 def test_launch_bubbles_transforms_and_headroom_of_somebodys_own_loop(store: RunStore) -> None:
     run_id = add_run(store, launch_idle_s=0.004)
     assert "Transforms" not in parsed(html_report(store, [store.run(run_id)], now=NOW)).said

@@ -176,7 +176,11 @@ def making_waited_ms(trace: steady.Trace) -> float:
 
 def programs_seen(trace: steady.Trace) -> tuple[Program, ...]:
     """Returns the other programs that took most, the largest first; none where they were not looked at."""
-    seen = trace.facts.get("other_programs") or ()
+    return programs_of(trace.facts.get("other_programs") or ())
+
+
+def programs_of(seen: Sequence[Mapping[str, Any]]) -> tuple[Program, ...]:
+    """Returns the programs of the fact "other_programs"."""
     return tuple(
         Program(str(p["name"]), int(p["pid"]), float(p["cores"]), int(p.get("processes") or 1))
         for p in seen
@@ -250,10 +254,10 @@ MOST_NAMED = 3
 """Other programs that a sentence names at most."""
 
 
-def programs_in_words(programs: Sequence[Program]) -> str:
+def programs_in_words(programs: Sequence[Program], most: int = MOST_NAMED) -> str:
     """Returns other programs with their cores: "chrome 0.6 (3 processes), train.py 0.4 (process 99)"."""
     named = []
-    for program in programs[:MOST_NAMED]:
+    for program in programs[:most]:
         which = f"process {program.pid}"
         if program.processes > 1:
             which = f"{program.processes:,} processes"

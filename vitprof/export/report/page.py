@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import html
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,7 @@ import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
 from vitprof import __version__, formats, store
+from vitprof.analysis.signatures.resources import programs_in_words, programs_of
 from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict import rendering
 from vitprof.analysis.verdict.answer import Answer
@@ -237,8 +238,25 @@ def _settings(one: Contents) -> str:
         if known:
             out.append(_list(group, known))
     out.append('</div><h3>Machine</h3><div class="lists">')
-    out.append(_list("", sorted(one.run.environment.items())))
+    out += _machine(one.run.environment)
     return "".join([*out, "</div>"])
+
+
+def _machine(environment: Mapping[str, Any]) -> list[str]:
+    """Returns what is known of the machine and, of a watched run, of its train loader."""
+    known = _known(environment)
+    loader = known.pop("watched", {})
+    if "other_programs" in known:
+        programs = programs_of(known["other_programs"])
+        known["other_programs"] = programs_in_words(programs, len(programs))
+    lists = [_list("", sorted(known.items()))]
+    if loader:
+        lists.append(_list("Train loader", _known(loader).items()))
+    return lists
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, "", [], {})}
 
 
 def _list(title: str, values: Iterable[tuple[str, object]]) -> str:
