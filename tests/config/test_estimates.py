@@ -205,4 +205,4 @@ def test_a_run_with_a_least_number_of_steps_may_take_longer_than_its_seconds() -
     info = dataset_info("digits")
     config = resolve(RunConfig(seconds=20, least_steps=30, evaluate=False))
     found = estimates.duration(config, info, made=True)
-    assert duration_sentence(found) == "At least 22 s: it goes on to 30 steady steps."
+    assert duration_sentence(found) == "At least 22 s, up to 3 min until it has 30 steady steps."

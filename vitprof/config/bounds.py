@@ -79,6 +79,9 @@ TOURNAMENT_BOUNDS: dict[str, Bounds] = {
 }
 """Field of `TournamentSpec` -> bounds, for every field that is a number or a list of numbers."""
 
+LONGEST_TIMES = 10
+"""A run limited in seconds may take up to this many times as long to reach its least number of
+steps."""
 MORE_ROUNDS = 7
 """Most rounds that a tournament adds until it is decided. In simulations 3 to 5 rounds in all are enough."""
 MOST_TRIALS = 1000

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from vitprof import formats, home
-from vitprof.config import RunConfig, accelerators, drives
+from vitprof.config import RunConfig, accelerators, bounds, drives
 from vitprof.config.parts import (
     JPEG_BYTES,
     LOADERS,
@@ -156,6 +156,11 @@ class Duration:
     """Estimated time until the first step is done."""
     why: str
     """What takes most of the time, as part of a sentence; "" where there is nothing to explain."""
+    most_s: float = math.nan
+    """The most that it takes where it goes on to a number of steps, without evaluation; NaN where
+    nothing bounds it."""
+    n_steps: int = 0
+    """Steady steps that it goes on to, however long those take; 0 for none."""
 
 
 def duration(
@@ -201,10 +206,11 @@ def duration(
         evaluates = config.evaluate and not config.loader_only and not config.simulated
         if evaluates:
             reasons.append("the evaluation comes on top")
-        if config.least_steps:
-            reasons.append(f"it goes on to {config.least_steps:,} steady steps")
         is_least = evaluates or config.least_steps > 0
-        return Duration(seconds, is_least, first_s, "; ".join(reasons))
+        most_s = math.nan
+        if config.least_steps:
+            most_s = seconds + (bounds.LONGEST_TIMES - 1) * config.seconds
+        return Duration(seconds, is_least, first_s, "; ".join(reasons), most_s, config.least_steps)
     device_s = 0.0
     if config.simulated and not config.loader_only:
         span_s = accelerators.accelerator(config.device).span_s(config.batch_size)
@@ -305,11 +311,19 @@ def about(seconds: float) -> str:
 
 
 def duration_sentence(duration: Duration) -> str:
-    """Returns the estimate, such as "About 88 min: 207 ms for each of 25,600 files."; "" if nothing is known."""
+    """Returns the estimate, such as "About 88 min: 207 ms for each of 25,600 files."; "" if nothing is known.
+
+    How long steps take is not known before: of a run that goes on to a number of them only the
+    least and the most are, "At least 22 s, up to 3 min until it has 30 steady steps."
+    """
     if math.isnan(duration.seconds):
         if not duration.why:
             return ""
         return f"The first step comes after about {about(duration.first_step_s)}: {duration.why}."
     how = "At least" if duration.least else "About"
     why = f": {duration.why}" if duration.why else ""
-    return f"{how} {about(duration.seconds)}{why}."
+    until = ""
+    if duration.n_steps:
+        steps = formats.count(duration.n_steps, "steady step")
+        until = f", up to {about(duration.most_s)} until it has {steps}"
+    return f"{how} {about(duration.seconds)}{until}{why}."

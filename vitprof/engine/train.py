@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import torch
 
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, bounds
 from vitprof.config.gpu_findings import recorded_variables
 from vitprof.config.resolve import resolve
 from vitprof.datasets import catalog
@@ -206,11 +206,6 @@ def train(
             events.facts(pipeline.facts | facts | device.peak_memory())
 
 
-LONGEST_TIMES = 10
-"""A run limited in seconds may take up to this many times as long to reach its least number of
-steps."""
-
-
 @dataclass
 class Budget:
     """The length of a job, and how much of it is done."""
@@ -244,7 +239,7 @@ class Budget:
         if self.steps:
             return self.done / self.steps
         frac = (now - self.began) / self.seconds
-        if self.done < self.least and frac < LONGEST_TIMES:
+        if self.done < self.least and frac < bounds.LONGEST_TIMES:
             return min(frac, self.done / self.least)
         return frac
 

@@ -16,6 +16,7 @@ from vitprof.recording.columns import Phase
 from vitprof.recording.verdict import Advice, Signature, Verdict
 from vitprof.store import RunStore
 from vitprof.ui import resources
+from vitprof.ui.profile import live
 
 
 def shown(at: AppTest) -> set[str]:
@@ -126,14 +127,37 @@ def test_a_run_that_nobody_named_stays_when_it_ends(store: RunStore) -> None:
 
 
 def test_the_time_left_of_a_run_with_a_time_is_that(store: RunStore) -> None:
-    run_id = add_run(store, n=0, status="running", steps=None, seconds=8.0)
+    run_id = add_run(store, n=0, status="running", steps=None, seconds=800.0)
     store.update_run(
-        run_id, stage="training", training_since_s=time.perf_counter() - 1.0, progress=0.01
+        run_id, stage="training", training_since_s=time.perf_counter() - 100, progress=0.01
     )
     (bar,) = app(run=str(run_id)).get("progress")
-    assert read(bar.proto.text) == "training, about 8 s left", (
+    assert read(bar.proto.text) == "training, about 12 min left", (
         "a first step that is slow says nothing of the others"
     )
+
+
+def test_the_time_left_counts_the_steps_that_are_missing(store: RunStore) -> None:
+    """It said 10 s, of the time budget alone, where 20 steps of 3.6 s each were missing."""
+    step_s = 3.6
+    least = 33
+    run_id = add_run(store, n=0, status="running", steps=None, seconds=20.0, least_steps=30)
+    for n in (13, 31):
+        trained_s = n * step_s
+        store.update_run(run_id, progress=n / least)
+        left_s = live.seconds_left(store.run(run_id), trained_s + 1.0, trained_s)
+        assert left_s == pytest.approx((least - n) * step_s - 1.0), "it falls between steps, too"
+    store.update_run(run_id, progress=0.25)
+    left_s = live.seconds_left(store.run(run_id), 5.0, 5.0)
+    assert left_s == pytest.approx(15.0), "with quick steps the seconds are over later"
+    store.update_run(run_id, progress=0.01)
+    left_s = live.seconds_left(store.run(run_id), 5.0, 5.0)
+    assert left_s == pytest.approx(195.0), "it takes ten times its seconds at most"
+    slow = add_run(store, n=0, status="running", steps=None, seconds=200.0, least_steps=30)
+    began_s = time.perf_counter() - 600
+    store.update_run(slow, stage="training", training_since_s=began_s, progress=1 / 3)
+    (bar,) = app(run=str(slow)).get("progress")
+    assert read(bar.proto.text) == "training, about 20 min left"
 
 
 def test_where_other_programs_hide_what_is_slow_the_card_proves_what_helps_in_any_case(

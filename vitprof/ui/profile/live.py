@@ -28,7 +28,7 @@ from vitprof.analysis.timing.utilisation import (
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, gap_notes, live_figure
 from vitprof.charts.style import NEUTRAL
-from vitprof.config import accelerators, models, own_script
+from vitprof.config import accelerators, bounds, models, own_script
 from vitprof.cores import job_cores
 from vitprof.experiments import answers
 from vitprof.jobs import scheduling
@@ -88,7 +88,7 @@ def draw_live(run_id: int, status: str) -> None:
         st.rerun(scope="app")
     series = resources.series(run_id)
     series.refresh(run.facts)
-    draw_state(run, time.perf_counter())
+    draw_state(run, time.perf_counter(), _last_step_s(series))
     begun = len(series.steps()["step"]) > 0
     if begun:
         draw_headline(run, series)
@@ -140,9 +140,18 @@ def draw_others(
         st.caption("No NVIDIA GPU here: device figures are not available.")
 
 
-def draw_state(run: store.StoredRun, now: float) -> None:
+def _last_step_s(series: resources.RunSeries) -> float:
+    """Returns when the last step that is known ended, on the clock of `training_since_s`; NaN before
+    the first one."""
+    steps = series.steps()
+    if not len(steps["step"]):
+        return math.nan
+    return float(steps["t_start_s"][-1] + steps["step_s"][-1])
+
+
+def draw_state(run: store.StoredRun, now: float, last_step_s: float = math.nan) -> None:
     """Draws the time left while the run is live (`now` is as `training_since_s`), then how it
-    ended.
+    ended. `last_step_s`: when its last step ended, NaN where that is not known.
     """
     if reason := resources.manager().why_away(run.id):
         st.warning(
@@ -153,7 +162,7 @@ def draw_state(run: store.StoredRun, now: float) -> None:
     if run.status == "queued":
         draw_queued(run)
     elif run.status == "running":
-        st.progress(min(run.progress or 0.0, 1.0), text=_progress_words(run, now))
+        st.progress(min(run.progress or 0.0, 1.0), text=_progress_words(run, now, last_step_s))
     elif run.status == "stopped":
         why = f": {escaped(run.error)}" if run.error else ""
         st.warning(f"Stopped{why}. What was measured until then is kept.")
@@ -167,7 +176,7 @@ def draw_state(run: store.StoredRun, now: float) -> None:
             draw_box(NEW_LINE.join(escaped(formats.sentence(notice)) for notice in notices))
 
 
-def _progress_words(run: store.StoredRun, now: float) -> str:
+def _progress_words(run: store.StoredRun, now: float, last_step_s: float) -> str:
     """Returns what a run is doing, and about how long it goes on, or how long it has."""
     words = STAGES.get(run.stage, escaped(run.stage))
     if run.message:
@@ -179,10 +188,32 @@ def _progress_words(run: store.StoredRun, now: float) -> str:
         return f"{words}, for {formats.seconds(max(trained_s, 0.0))}"
     fraction = run.progress or 0.0
     if run.stage == "training" and fraction > 0:
-        whole_s = run.config.seconds or trained_s / fraction
-        remaining_s = whole_s * (1 - fraction)
+        remaining_s = seconds_left(run, trained_s, last_step_s - run.training_since_s)
         words += f", about {formats.rough_time(max(remaining_s, 0.0))} left"
     return words
+
+
+def seconds_left(run: store.StoredRun, trained_s: float, stepped_s: float) -> float:
+    """Returns for how long a run trains on: until its seconds are over, or its steps are made,
+    whichever is later.
+
+    `trained_s`: seconds of training so far. `stepped_s`: those up to the end of the last step; NaN
+    where that is not known. Between two steps the time left falls by the second, else it would rise
+    until the next step comes.
+    """
+    fraction = run.progress or 0.0
+    if not 0 < stepped_s <= trained_s:  # also NaN
+        stepped_s = trained_s
+    # the share of steps that are made, where they come after the seconds; then that is the progress
+    of_steps_s = stepped_s / fraction - trained_s
+    seconds = run.config.seconds
+    if seconds is None:
+        return of_steps_s
+    of_seconds_s = seconds - trained_s
+    if not run.config.least_steps:
+        return of_seconds_s
+    longest_s = bounds.LONGEST_TIMES * seconds - trained_s
+    return min(max(of_seconds_s, of_steps_s), longest_s)
 
 
 def set_up(run: store.StoredRun) -> str:
