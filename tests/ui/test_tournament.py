@@ -199,7 +199,7 @@ def test_pause_resume_stop_end_and_more_rounds(
         re.search("1 of 6 runs done.*; at most about", str(bar.proto)) for bar in at.get("progress")
     )
     assert "Too early: only per-sample" in said(at)
-    assert at.dataframe[0].value["vs fastest"].iloc[0] == "fastest so far"
+    assert at.dataframe[0].value["vs fastest"].iloc[0] == "undecided", "nothing else has run"
     click(at, "tournament-pause")
     assert "Paused: the current run is finished first" in said(at)
     click(at, "tournament-resume")

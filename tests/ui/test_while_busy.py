@@ -14,6 +14,7 @@ from tests.ui.dashboard import add_run, app, said
 from vitprof.analysis.tournament.blocks import Disturbance, RunBlocks
 from vitprof.analysis.tournament.recommend import break_even, recommend
 from vitprof.analysis.verdict.advice import apply
+from vitprof.cli.common.results import running_words
 from vitprof.experiments import answers
 from vitprof.experiments.tournament import planning, tournament_view
 from vitprof.experiments.tournament.tournament_view import TournamentView
@@ -22,7 +23,7 @@ from vitprof.export.markdown import answer_markdown
 from vitprof.export.report import html_report
 from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
 from vitprof.store import RunStore, role_of
-from vitprof.store.tournaments import set_status
+from vitprof.store.tournaments import claim, set_status
 
 DEVICE = "simulated:5,0"
 ROUNDS = 5
@@ -38,16 +39,28 @@ def _disturbed(_store: RunStore, _run_id: int, blocks: RunBlocks) -> Disturbance
 
 
 @pytest.fixture
-def busy(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """A run and the proof of its advice, all of whose rounds other programs disturbed."""
+def others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs disturb every run."""
     monkeypatch.setattr(tournament_view, "others_of", lambda *_: OTHERS_CORES)
     monkeypatch.setattr(tournament_view, "cores_for_all", lambda _: 2.0)
     monkeypatch.setattr(tournament_view, "disturbance_of", _disturbed)
+
+
+@pytest.fixture
+def busy(store: RunStore, others: None) -> tuple[int, int]:
+    """A run and the proof of its advice, all of whose rounds other programs disturbed."""
+    run_id, number = add_proof(store, ROUNDS)
+    set_status(store, number, "done")
+    return run_id, number
+
+
+def add_proof(store: RunStore, n_rounds: int) -> tuple[int, int]:
+    """Adds a run and so many rounds of the proof of its advice; returns their numbers."""
     run_id = add_run(store, device=DEVICE)
     config = store.run(run_id).config
     spec = planning.in_turns(config, apply(config, {"strategy": "memory"}), of_run=run_id)
     number = planning.create_tournament(store, spec)
-    for round_ in range(1, ROUNDS + 1):
+    for round_ in range(1, n_rounds + 1):
         for trial, wait_s in zip(planning.plan(spec), (0.02, 0.001), strict=True):
             more: dict[str, Any] = {
                 "group_key": f"tournament:{number}",
@@ -55,7 +68,6 @@ def busy(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
                 "strategy": trial.config.strategy,
             }
             add_run(store, wait_s=wait_s * (1 + 0.01 * round_), device=DEVICE, **more)
-    set_status(store, number, "done")
     return run_id, number
 
 
@@ -132,3 +144,27 @@ def test_the_tournaments_own_files_agree_and_recommend_nothing(
     assert of_memory["against_baseline"] == "faster while busy"
     assert float(of_memory["at_least"]) == pytest.approx(memory["at_least"])
     assert "at least 4.1 times as fast" in tournament_markdown(now.tournament, board, best)
+
+
+def test_while_it_runs_nothing_is_the_fastest_before_a_round_counts(
+    store: RunStore, others: None
+) -> None:
+    """It said "So far 6.56x, after 0 rounds"."""
+    run_id, number = add_proof(store, 1)
+    claim(store, number)
+    shown = said(app(run=str(run_id)))
+    assert "**Proving the gain:** no round counts yet: other programs ran in each." in shown
+    view = TournamentView(store, number)
+    now = view.state()
+    words = running_words(now, view.board(now))
+    assert words.endswith("; no round counts yet: other programs ran in each")
+
+
+def test_while_it_runs_what_is_surely_faster_is_said(store: RunStore, others: None) -> None:
+    run_id, number = add_proof(store, ROUNDS)
+    claim(store, number)
+    shown = said(app(run=str(run_id)))
+    assert f"**So far {AT_LEAST}**, {WHILE}: memory, batch 128, in each of 5 rounds." in shown
+    view = TournamentView(store, number)
+    now = view.state()
+    assert "fastest so far: memory, batch 128" in running_words(now, view.board(now))

@@ -195,10 +195,15 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         as_fast = sum(group(row) == EQUAL for row in ranked)
-        alt = (
-            f"Throughput of {len(ranked)} settings; the fastest is {entries.setting_in_words(best.entry)} with "
-            f"{formats.number(best.samples_per_s, 'samples/s')}; {as_fast} as fast within 5%."
-        )
+        speed = formats.number(best.samples_per_s, "samples/s")
+        settings = formats.count(len(ranked), "setting")
+        alt = f"Throughput of {settings}; it is undecided which is the fastest."
+        if board.fastest is not None:
+            name = entries.setting_in_words(best.entry)
+            alt = (
+                f"Throughput of {settings}; the fastest is {name} with {speed}; "
+                f"{as_fast} as fast within 5%."
+            )
     shown = None
     if ranked:
         # To the end of the longest whisker, or of the bar where that is not known.

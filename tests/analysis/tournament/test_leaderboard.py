@@ -249,6 +249,25 @@ def test_after_one_round_of_all_nothing_but_figures_is_known() -> None:
     assert quick.too_few is None
 
 
+def test_nothing_is_the_fastest_before_two_settings_have_a_round_that_counts() -> None:
+    """It called the unchanged script the fastest so far when only that had run."""
+    alone = ranked(entry("base", 1000, runs=1), entry("a", 2000, runs=0))
+    assert (alone.rows[0].standing, alone.fastest, alone.why_no_fastest) == ("undecided", None, "")
+    mask = np.ones(20, dtype=bool)
+    spoiled = [
+        with_runs(entry(name, per_s, runs=1), disturbed=[mask], others_cores=[1.5])
+        for name, per_s in (("base", 1000), ("a", 2000))
+    ]
+    board = ranked(*spoiled)
+    assert {row.standing for row in board.rows} == {"undecided"}
+    assert board.why_no_fastest == "no round counts yet: other programs ran in each"
+    one = ranked(spoiled[0], entry("a", 2000, runs=1))
+    assert one.fastest is None
+    both = ranked(entry("base", 1000, runs=1), entry("a", 2000, runs=1))
+    assert both.fastest is both.rows[0]
+    assert both.why_no_fastest == ""
+
+
 def test_the_slow_drive_says_that_it_is_one() -> None:
     assert setting_in_words(entry("staged", 1)) == "staged (throttled), batch 64"
     assert (

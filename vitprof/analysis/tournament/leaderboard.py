@@ -17,6 +17,8 @@ from vitprof.analysis.tournament.nodes import within_nodes
 from vitprof.recording.columns import RunSummary
 
 Standing = Literal["", "fastest"] | faster.Relation
+NO_ROUND_COUNTS = "no round counts yet: other programs ran in each"
+"""What is said of a tournament in place of its fastest setting."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ class LeaderboardRow:
     """Its steady steps if they are fewer than `MIN_STEPS`, too few for an interval; else None."""
     standing: Standing = ""
     """Comparison with the fastest setting of the same page cache (cold and warm are different
-    experiments); "" if not ranked."""
+    experiments); "" if not ranked. Until two settings have a round that counts nothing is the
+    fastest: the first one is "undecided" too, unless it surely was faster than the baseline while
+    other programs ran."""
     spoiled: Mapping[int, float] = field(default_factory=dict)
     """Rounds that do not count -> the CPU cores that other programs used then
     (`blocks.spoiled`)."""
@@ -134,6 +138,22 @@ class Leaderboard:
     def row(self, key: str) -> LeaderboardRow | None:
         """Returns the row of this setting; None if it has none."""
         return next((row for row in self.rows if row.key == key), None)
+
+    @property
+    def fastest(self) -> LeaderboardRow | None:
+        """Returns the row of `best`; None until settings were compared."""
+        row = self.row(self.best or "")
+        return row if row is not None and row.standing == "fastest" else None
+
+    @property
+    def why_no_fastest(self) -> str:
+        """Returns why no setting is the fastest yet though several have run, in the middle of a
+        sentence; "" where one is, or there is nothing to compare yet."""
+        ranked = [row for row in self.rows if row.rank is not None]
+        spoiled = any(row.spoiled for row in ranked)
+        if self.fastest is not None or len(ranked) < 2 or not spoiled:
+            return ""
+        return NO_ROUND_COUNTS
 
 
 Summaries = Mapping[int, RunSummary]
@@ -225,6 +245,8 @@ class _Comparison:
     """Whether every ranked setting saw whole epochs."""
     n_train: int
     """Training images in an epoch; 0 where it is not known."""
+    is_compared: bool
+    """Whether two settings have a round that counts."""
 
     @property
     def best(self) -> str | None:
@@ -279,7 +301,8 @@ class _Comparison:
             return ""
         first = self.rivals[setting.page_cache].first
         if setting.key == first:
-            return "fastest"
+            was_faster = self.is_compared or self.while_busy(setting) is not None
+            return "fastest" if was_faster else "undecided"
         if self.near_best(setting).probability >= self.level:
             return "equal"
         return faster.relation(self.speed_up(setting.key, first))
@@ -382,6 +405,7 @@ def _compared(settings: Sequence[_Setting], baseline: str, n_train: int) -> _Com
         level=faster.sure_level(n_rounds),
         whole_epochs=all(setting.saw_whole_epochs for setting in ranked),
         n_train=n_train,
+        is_compared=sum(bool(setting.rounds) for setting in ranked) > 1,
     )
 
 

@@ -370,7 +370,10 @@ def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow], *, goes_on:
     if best.too_few is not None:
         steps = formats.count(best.too_few, "steady step")
         are = "is" if best.too_few == 1 else "are"
-        return f"{steps} of {name}, the fastest so far, {are} too few: make the runs longer."
+        which = name
+        if best.standing == "fastest":
+            which = f"{name}, the fastest so far,"
+        return f"{steps} of {which} {are} too few: make the runs longer."
     if len(ranked) < 2:
         rest = "nothing else has given a figure yet"
         others = [row.entry for row in board.rows if row.key != best.key]

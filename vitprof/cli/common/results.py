@@ -132,8 +132,10 @@ def running_words(now: TournamentState, board: Leaderboard) -> str:
     if p.round > spec.repeats:
         rounds = "added because it is not decided yet"
     words = f"{p.done} of {p.total} runs done; {current} ({rounds})"
-    if board.best:
-        words += f"; fastest so far: {entries.key_in_words(board.best)}"
+    if board.fastest is not None:
+        words += f"; fastest so far: {entries.key_in_words(board.fastest.key)}"
+    elif board.why_no_fastest:
+        words += f"; {board.why_no_fastest}"
     return words
 
 

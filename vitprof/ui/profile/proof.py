@@ -165,9 +165,7 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
         return "**Not proven:** too few runs."
     name = escaped(setting_in_words(advised.entry))
     if now.tournament.held:
-        so_far = leaderboard.speed_up_words(advised)
-        words = f"**So far {so_far}**{_in_brackets(_interval(advised))}: {name}, after {_rounds(board)}."
-        return words + _dropped(board)
+        return _so_far(advised, board, name)
     if advised.while_busy is not None:
         return _faster_while_busy(advised.while_busy, name, _another_batch_size(board))
     shown = answers.proof_of(advised, board, now.tournament.id)
@@ -175,6 +173,22 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
         return "**Not proven:** too few runs."
     words = _decided(shown, advised, name, formats.rough_time(now.spent_s))
     return words + _dropped(board) + _others(board, shown) + _another_batch_size(board)
+
+
+def _so_far(advised: LeaderboardRow, board: Leaderboard, name: str) -> str:
+    """Returns the sentence on a proof that runs, once both jobs have run."""
+    if advised.while_busy is not None:
+        busy = advised.while_busy
+        rounds = formats.count(busy.n_rounds, "round")
+        return f"**So far {busy.words}**, {busy.others_words}: {name}, in each of {rounds}."
+    n_rounds = min((row.n_runs for row in board.rows), default=0)
+    if not n_rounds:
+        why = board.why_no_fastest or "no round counts yet"
+        return f"**Proving the gain:** {why}."
+    times = leaderboard.speed_up_words(advised)
+    after = formats.count(n_rounds, "round")
+    words = f"**So far {times}**{_in_brackets(_interval(advised))}: {name}, after {after}."
+    return words + _dropped(board)
 
 
 def _another_batch_size(board: Leaderboard) -> str:
@@ -200,11 +214,6 @@ def _why_failed(board: Leaderboard) -> str:
         if row.entry.status in ("failed", "refused"):
             return row.entry.reason
     return ""
-
-
-def _rounds(board: Leaderboard) -> str:
-    """Returns how many rounds count, in words."""
-    return formats.count(min((row.n_runs for row in board.rows), default=0), "round")
 
 
 def _dropped(board: Leaderboard) -> str:
