@@ -16,13 +16,14 @@ from vitprof.analysis.tournament.recommend import break_even, recommend
 from vitprof.analysis.verdict.advice import apply
 from vitprof.cli.common.results import running_words
 from vitprof.experiments import answers
-from vitprof.experiments.tournament import planning, tournament_view
+from vitprof.experiments.tournament import planning, tournament_trials, tournament_view
+from vitprof.experiments.tournament.tournament_trials import TournamentTrials
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.export import tables
 from vitprof.export.markdown import answer_markdown
 from vitprof.export.report import html_report
 from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
-from vitprof.store import RunStore, role_of
+from vitprof.store import RunStore, role_of, tournaments
 from vitprof.store.tournaments import claim, set_status
 
 DEVICE = "simulated:5,0"
@@ -158,6 +159,40 @@ def test_while_it_runs_nothing_is_the_fastest_before_a_round_counts(
     now = view.state()
     words = running_words(now, view.board(now))
     assert words.endswith("; no round counts yet: other programs ran in each")
+
+
+def test_before_enough_rounds_it_says_that_a_bound_will_come(store: RunStore, others: None) -> None:
+    run_id, number = add_proof(store, ROUNDS - 2)
+    will_come = (
+        "fter 4 rounds in which they ran alike it can say at least how much faster a setting is"
+    )
+    view = TournamentView(store, number)
+    best = recommend(view.board(view.state()))
+    assert best is not None
+    every_run = "Undecided so far: other programs disturbed every run of both settings, so no"
+    assert best.sentence.startswith(every_run)
+    assert f"run more rounds, or leave them: a{will_come}." in best.sentence
+    claim(store, number)
+    assert f"A{will_come}." in said(app(run=str(run_id)))
+
+
+def test_what_was_faster_is_not_called_undecided_and_no_round_beside_them_decides_it(
+    store: RunStore, busy: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ "Ended: undecided; more rounds may decide it" stood above "at least 5.7 times as fast"."""
+    _, number = busy
+    shown = said(app("tournament", tournament=str(number)))
+    assert "ndecided so far" not in shown
+    assert (
+        "No firm number so far: other programs disturbed every run of both settings. End " in shown
+    )
+    assert "alike" not in shown, "what will come has come"
+    assert "For a firm number, once the other programs have ended:" in shown
+    stored = tournaments.tournament(store, number)
+    plan = planning.plan(stored.spec)
+    trials = TournamentTrials(store, stored, plan, lambda: None, lambda: "running")
+    monkeypatch.setattr(tournament_trials, "can_be_fastest", lambda board: ("a", "b"))
+    assert trials.end() == ("done", "")
 
 
 def test_while_it_runs_what_is_surely_faster_is_said(store: RunStore, others: None) -> None:

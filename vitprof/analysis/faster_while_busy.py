@@ -160,12 +160,7 @@ def at_least(fast: Mapping[int, BusyRun], slow: Mapping[int, BusyRun]) -> AtLeas
 
     `fast`, `slow`: round -> run of the setting that may be faster, and of the other one.
     """
-    pairs = [
-        Pair(fast[number], slow[number])
-        for number in sorted(fast.keys() & slow.keys())
-        if fast[number].is_known and slow[number].is_known
-    ]
-    alike = [pair for pair in pairs if pair.is_alike]
+    alike = [pair for pair in _known_pairs(fast, slow) if pair.is_alike]
     if len(alike) < LEAST_PAIRS or not _enough_steps(alike):
         return None
     times = _bound([pair.times for pair in alike])
@@ -174,6 +169,26 @@ def at_least(fast: Mapping[int, BusyRun], slow: Mapping[int, BusyRun]) -> AtLeas
     if times < LEAST_TIMES or others_cores < thresholds.OTHERS_CORES:
         return None
     return AtLeast(times, len(alike), others_cores, max(run.cores for run in runs))
+
+
+def is_to_come(fast: Mapping[int, BusyRun], slow: Mapping[int, BusyRun]) -> bool:
+    """Returns whether more rounds beside other programs are needed before anything can be said of
+    two settings; False where there are enough, or it is not known who else ran.
+
+    `fast`, `slow`: as of `at_least`.
+    """
+    pairs = _known_pairs(fast, slow)
+    n_alike = sum(pair.is_alike for pair in pairs)
+    return bool(pairs) and n_alike < LEAST_PAIRS
+
+
+def _known_pairs(fast: Mapping[int, BusyRun], slow: Mapping[int, BusyRun]) -> list[Pair]:
+    """Returns the runs of both settings in a round, by round, where it is known who else ran."""
+    return [
+        Pair(fast[number], slow[number])
+        for number in sorted(fast.keys() & slow.keys())
+        if fast[number].is_known and slow[number].is_known
+    ]
 
 
 def _enough_steps(pairs: Sequence[Pair]) -> bool:

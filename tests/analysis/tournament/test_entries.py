@@ -57,6 +57,8 @@ def test_in_words() -> None:
     assert LossEffect("changes", 4, 6).sentence.endswith(
         "from step 4, and they differ from run to run from step 6"
     )
+    later = "the losses differ from step 0 on; the next round tells whether by chance"
+    assert LossEffect("not yet", 0).sentence == later
     assert SAME.sentence == UNKNOWN.sentence == ""
     by_itself = LossEffect("differs by itself", 3)
     assert by_itself.sentence == "the unchanged script's losses differ from run to run, from step 3"

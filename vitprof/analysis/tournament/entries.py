@@ -233,7 +233,7 @@ class LossEffect:
         )
         sentences = {
             "changes": f"changes the losses: from step {self.step}{more}",
-            "not yet": f"other losses from step {self.step}; one more round tells whether the setting changes them",
+            "not yet": f"the losses differ from step {self.step} on; the next round tells whether by chance",
             "differs by itself": f"the unchanged script's losses differ from run to run, from step {self.step}",
         }
         return sentences.get(self.effect, "")

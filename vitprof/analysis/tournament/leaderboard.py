@@ -140,6 +140,19 @@ class Leaderboard:
         return next((row for row in self.rows if row.key == key), None)
 
     @property
+    def awaits_bound(self) -> bool:
+        """Returns whether more rounds beside other programs are needed before it can be said how
+        much faster than the baseline a setting was at least (`analysis.faster_while_busy`)."""
+        base = self.row(self.baseline)
+        if base is None or base.rank is None:
+            return False
+        of_base = blocks.whole_runs_of(base.entry)
+        others = [row for row in self.rows if row.rank is not None and row is not base]
+        return any(
+            faster_while_busy.is_to_come(blocks.whole_runs_of(row.entry), of_base) for row in others
+        )
+
+    @property
     def fastest(self) -> LeaderboardRow | None:
         """Returns the row of `best`; None until settings were compared."""
         row = self.row(self.best or "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vitprof import formats
-from vitprof.analysis.faster_while_busy import WHILE_BUSY
+from vitprof.analysis.faster_while_busy import LEAST_PAIRS, WHILE_BUSY
 from vitprof.analysis.thresholds import OTHERS_CORES
 from vitprof.analysis.tournament.entries import (
     OUT_OF_THE_RACE,
@@ -20,6 +20,11 @@ FULL_SHUFFLE = "full"
 ORDER_WORDS = {"none": "does not shuffle", "block": "shuffles blocks of neighbours only"}
 """Order of an epoch's samples (`RunConfig.shuffle`) -> what a setting with it does."""
 MOST_NAMED = 3
+BOUND_TO_COME = (
+    f"after {LEAST_PAIRS} rounds in which they ran alike it can say at least how much faster a "
+    "setting is"
+)
+"""What more rounds beside other programs show (`analysis.faster_while_busy`)."""
 GOES_ON = "it goes on by itself"
 """What is said in place of what to do while more runs come by themselves."""
 CLEARLY_MORE_FRAC = 0.10
@@ -168,7 +173,7 @@ def recommend(
     if not ranked:
         return None
     busy = _fastest_while_busy(ranked)
-    too_early = _too_early(board, ranked, goes_on=goes_on)
+    too_early = _too_early(board, ranked, busy, goes_on=goes_on)
     if too_early:
         return _not_yet(too_early, board, busy)
     if not any(row.near_best >= board.level for row in ranked):
@@ -363,8 +368,15 @@ def undecided_words(keys: Sequence[str]) -> str:
     return f"undecided between {_enumerated(names)}"
 
 
-def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow], *, goes_on: bool) -> str:
-    """Returns why nothing can be said of the settings yet, and what to do; "" where something can."""
+def _too_early(
+    board: Leaderboard,
+    ranked: Sequence[LeaderboardRow],
+    busy: LeaderboardRow | None,
+    *,
+    goes_on: bool,
+) -> str:
+    """Returns why nothing firm can be said of the settings yet, and what to do; "" where something
+    can. `busy`: what was surely faster while other programs ran."""
     best = ranked[0]
     name = setting_in_words(best.entry)
     if best.too_few is not None:
@@ -390,15 +402,11 @@ def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow], *, goes_on:
     can_run = [row for row in ranked if row.entry.status != "cut"]
     disturbed = [row for row in can_run if not row.n_runs]
     if disturbed:
-        end = (
-            f"End those programs; {GOES_ON}"
-            if goes_on
-            else "End those programs and run more rounds"
-        )
-        return (
-            f"Undecided so far: other programs disturbed every run with {_listed(disturbed)}, so no firm "
-            f"number follows from that. {end}."
-        )
+        why = f"other programs disturbed every run {_of_settings(disturbed, can_run)}"
+        to_do = _what_ends_it(board, goes_on=goes_on)
+        if busy is not None:  # what is sure is said first
+            return f"No firm number so far: {why}. {to_do}."
+        return f"Undecided so far: {why}, so no firm number follows from that. {to_do}."
     once = [row for row in can_run if row.n_runs < 2]
     if once:
         more = f"{formats.capitalised(GOES_ON)}." if goes_on else "Run more rounds."
@@ -406,6 +414,31 @@ def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow], *, goes_on:
         return f"Too early: {_has_one_run(once, can_run)}, and needs two. {more} {fastest}"
     few = [row for row in ranked if row.too_few is not None]
     return f"Too early: too few steady steps to compare {_listed(few or ranked)}: make the runs longer."
+
+
+def _of_settings(some: Sequence[LeaderboardRow], all_: Sequence[LeaderboardRow]) -> str:
+    """Returns "of both settings" where `some` are all of them, else "with A and B"."""
+    if len(some) < len(all_):
+        return f"with {_listed(some)}"
+    return "of both settings" if len(all_) == 2 else f"of all {len(all_)} settings"
+
+
+def _what_ends_it(board: Leaderboard, *, goes_on: bool) -> str:
+    """Returns what to do where other programs disturbed every run of a setting, and what more rounds
+    beside them would show."""
+    if not board.awaits_bound:
+        end = "End those programs"
+        return f"{end}; {GOES_ON}" if goes_on else f"{end} and run more rounds"
+    if goes_on:
+        return f"End those programs, or leave them: {BOUND_TO_COME}, and {GOES_ON}"
+    return f"End those programs and run more rounds, or leave them: {BOUND_TO_COME}"
+
+
+def was_faster_while_busy(board: Leaderboard) -> bool:
+    """Returns whether a setting was surely faster than the baseline while other programs ran, and
+    nothing firm is known. More rounds beside the same programs would not decide more."""
+    best = recommend(board)
+    return best is not None and best.outcome == "faster while busy"
 
 
 def _has_one_run(once: Sequence[LeaderboardRow], can_run: Sequence[LeaderboardRow]) -> str:

@@ -4,7 +4,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from vitprof.analysis.tournament.recommend import can_be_fastest, undecided_words
+from vitprof.analysis.tournament.recommend import (
+    can_be_fastest,
+    undecided_words,
+    was_faster_while_busy,
+)
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.errors import ConfigError, JobError, VitprofError, one_line
 from vitprof.experiments.cluster.engines import Engine, EngineGoneError, LostError, Task
@@ -102,6 +106,8 @@ class ClusterTournament:
                 if not undecided:
                     return "done", ""
                 if last >= self._spec.repeats + MORE_ROUNDS:
+                    if was_faster_while_busy(self._view.board()):
+                        return "done", ""
                     words = f"{undecided_words(undecided)} after {last} rounds"
                     return "done", f"{words}; more rounds may decide it"
                 last += 1

@@ -24,7 +24,11 @@ from vitprof.analysis.tournament.early_stop import EARLIEST_STOP_FRAC, alone_at_
 from vitprof.analysis.tournament.entries import Entry, RunOutcome, setting_in_words
 from vitprof.analysis.tournament.halving import first_rung, rung_sizes
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
-from vitprof.analysis.tournament.recommend import can_be_fastest, undecided_words
+from vitprof.analysis.tournament.recommend import (
+    can_be_fastest,
+    undecided_words,
+    was_faster_while_busy,
+)
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.own_script import is_own_script
 from vitprof.config.tournament_spec import TournamentSpec
@@ -452,8 +456,9 @@ class TournamentTrials:
         n_unfinished = sum(not _settled(now, trial, number) for number, trial in runs)
         if n_unfinished:
             return "stopped", f"{n_unfinished} of its runs did not finish; resume to run them"
-        open_ = can_be_fastest(self._view.board(now))
-        if open_:
+        board = self._view.board(now)
+        open_ = can_be_fastest(board)
+        if open_ and not was_faster_while_busy(board):
             n_rounds = tournament_view.rounds_of(now)
             after = f"{undecided_words(open_)} after {n_rounds} rounds"
             return "done", f"{after}; more rounds may decide it"
@@ -515,8 +520,9 @@ class TournamentTrials:
         total = now.progress.total
         runs = formats.count(done, "run") if done >= total else f"{done} of {total} runs"
         reached = f"the time limit of {limit:g} s was reached after {runs}"
-        open_ = can_be_fastest(self._view.board(now))
-        if open_:
+        board = self._view.board(now)
+        open_ = can_be_fastest(board)
+        if open_ and not was_faster_while_busy(board):
             reached += f": {undecided_words(open_)}; more rounds may decide it"
         return "done", reached
 

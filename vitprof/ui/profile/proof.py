@@ -11,6 +11,7 @@ from vitprof.analysis.faster_while_busy import AtLeast
 from vitprof.analysis.tournament import leaderboard
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.recommend import BOUND_TO_COME
 from vitprof.analysis.verdict.answer import (
     GAINLESS,
     Proof,
@@ -184,7 +185,10 @@ def _so_far(advised: LeaderboardRow, board: Leaderboard, name: str) -> str:
     n_rounds = min((row.n_runs for row in board.rows), default=0)
     if not n_rounds:
         why = board.why_no_fastest or "no round counts yet"
-        return f"**Proving the gain:** {why}."
+        words = f"**Proving the gain:** {why}."
+        if board.awaits_bound:
+            words += f" {formats.capitalised(BOUND_TO_COME)}."
+        return words
     times = leaderboard.speed_up_words(advised)
     after = formats.count(n_rounds, "round")
     words = f"**So far {times}**{_in_brackets(_interval(advised))}: {name}, after {after}."

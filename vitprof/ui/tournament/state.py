@@ -13,6 +13,7 @@ from typing import Any
 
 import streamlit as st
 
+from vitprof.analysis.tournament import recommend
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import own_script, tournament_spec
 from vitprof.errors import UNREADABLE_SAMPLE, JobError, StoreError
@@ -44,6 +45,9 @@ WATCH_S = 5.0
 """Seconds between an idle page's checks for changes."""
 ADDED_ROUNDS = 3
 """Rounds that a press of the button adds."""
+WHEN_QUIET = "For a firm number, once the other programs have ended"
+"""What more rounds are for where a setting was faster while other programs ran: beside the same
+programs they decide nothing."""
 UNDER_WAY = ("waiting", "running")
 LONGEST_FILES_PX = 300
 """Height from which a list of files is scrolled."""
@@ -163,7 +167,7 @@ def draw_state(now: tournament_view.TournamentState) -> None:
         # of a conversion that is done the samples are gone
         of_conversion = script.conversion is not None
         if t.status != "done" or not of_conversion:
-            _draw_commands(t, script)
+            _draw_commands(now, script)
 
 
 def _draw_done(now: tournament_view.TournamentState) -> None:
@@ -173,12 +177,15 @@ def _draw_done(now: tournament_view.TournamentState) -> None:
         st.warning(texts.escaped(f"Ended: {t.note}."))
     runs = count(sum(entry.n_made for entry in now.entries), "run")
     took = rough_time(now.spent_s)
+    is_busy = recommend.was_faster_while_busy(view(t.id).board(now))
     with st.container(horizontal=True, vertical_alignment="center"):
         st.caption(f":material/check: Done: {runs}, {took} of running", width="content")
         if t.spec.script is None:
             text = (
                 "Runs every setting again that was not cut short. The time limit no longer applies."
             )
+            if is_busy:
+                st.caption(f"{WHEN_QUIET}:", width="content")
             words = f"Run {ADDED_ROUNDS} more rounds"
             texts.act_button(
                 words, "tournament-more-rounds", "add", lambda: _add_rounds(t.id), text
@@ -340,15 +347,18 @@ def _stop(tournament_id: int) -> None:
     runners().stop(tournament_id)
 
 
-def _draw_commands(t: tournaments.StoredTournament, script: own_script.OwnScript) -> None:
+def _draw_commands(now: tournament_view.TournamentState, script: own_script.OwnScript) -> None:
     """Draws how to continue a tournament that is not running.
 
     For more rounds, with a yes after the first trial, or for the rest.
     """
+    t = now.tournament
     words = "To run the rest, in a terminal:"
     options = ""
     if t.status == "done":
         words = "To run more rounds of every setting that was not cut short, in a terminal:"
+        if recommend.was_faster_while_busy(view(t.id).board(now)):
+            words = f"{WHEN_QUIET}, in a terminal:"
         options = f" --more-rounds {ADDED_ROUNDS}"
     elif script.loader is not None and not script.agreed:
         words = "If it may write them again, continue in a terminal:"
