@@ -138,7 +138,7 @@ def draw_answer(ended: EndedRun) -> None:
     draw_device_time(run)
     draw_ranks(run)
     if ended.verdict.advice:
-        st.header("What to try", anchor=False, help=TRY_HELP)
+        st.header("What to try", anchor=proof.ANCHOR, help=TRY_HELP)
         _draw_all_advice(ended)
     _draw_of_own_script(ended)
     draw_signatures(ended)

@@ -36,6 +36,8 @@ HOW_HELP = (
     "Compared by all samples over all time, without what other programs were seen to disturb."
 )
 Proofs = list[tournaments.StoredTournament]
+ANCHOR = "what-to-try"
+"""Anchor of the heading above the proofs of a run."""
 NEXT = "run whose first advice is proven when it has ended"
 ADVISED = 1
 """Position of the advised job in a proof's plan; the job as it is comes first."""
@@ -84,6 +86,28 @@ def is_refuted(proof: tournaments.StoredTournament) -> bool:
     if proof.held or advised is None:
         return False
     return answers.relation_of(advised, board) in GAINLESS
+
+
+def draw_in_card(proof: tournaments.StoredTournament) -> None:
+    """Draws that a proof runs, in the card of the run, where its button was: the proof itself is
+    below the fold of a small screen."""
+    with st.container(width="content", key="proof-in-card"):
+        st.fragment(_draw_in_card, run_every=state.REFRESH_S)(proof.id)
+
+
+@guarded
+def _draw_in_card(tournament_id: int) -> None:
+    now = state.view(tournament_id).state()
+    st.markdown(f"{running_words(now)}, [see below](#{ANCHOR})", width="content")
+
+
+def running_words(now: tournament_view.TournamentState) -> str:
+    """Returns which round of a proof runs: "Proving it: round 2 of 3"."""
+    number = max(tournament_view.rounds_of(now), 1)
+    planned = now.tournament.spec.repeats
+    if number > planned:
+        return f"Proving it: round {number}, as it is not decided yet"
+    return f"Proving it: round {number} of {planned}"
 
 
 def draw_result(proof: tournaments.StoredTournament, number: int) -> None:

@@ -127,6 +127,8 @@ def draw_advice_buttons(
         proven = next((t for t in ended.begun_proofs if t.spec.jobs == spec.jobs), None)
     if spec is not None and proven is None:
         proof.draw_button(spec, place, first=first)
+    elif first and proven is not None and proven.held:
+        proof.draw_in_card(proven)
     kind: Literal["primary", "secondary"] = "secondary"
     if first and proven is not None and not proven.held:
         kind = "primary"
