@@ -206,6 +206,7 @@ def uses_mcp(made: Environment) -> None:
 
 
 USES = {
+    "core": (uses_patch, False),
     "dashboard": (uses_dashboard, True),
     "images": (uses_images, True),
     "dali": (uses_loader("dali"), True),
@@ -215,14 +216,13 @@ USES = {
     "slurm": (uses_slurm, False),
     "postgres": (uses_postgres, False),
     "metrics": (uses_metrics, False),
-    "patch": (uses_patch, False),
     "mcp": (uses_mcp, False),
 }
 """Extra -> what it is for, and whether that needs the packages of a plain installation too."""
 
 
 def test_each_extra_is_tried() -> None:
-    assert {*USES, "core", "all"} == set(EXTRAS)
+    assert {*USES, "all"} == set(EXTRAS)
 
 
 @pytest.mark.measured

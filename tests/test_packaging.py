@@ -41,7 +41,6 @@ def test_a_plain_installation_has_what_core_and_dashboard_list(project: dict[str
             "spdl",
             "litdata",
             "metrics",
-            "patch",
             "mcp",
             "all",
         }
