@@ -17,12 +17,12 @@ class Proc:
         self._folder = folder
         self._ticks = dict[int, int]()
 
-    def used(self, pid: int, name: str, cpu_s: float) -> None:
+    def used(self, pid: int, name: str, cpu_s: float, state: str = "S") -> None:
         """A process has used so much more."""
         self._ticks[pid] = self._ticks.get(pid, 0) + round(100 * cpu_s)
         (self._folder / str(pid)).mkdir(exist_ok=True)
         user = self._ticks[pid]
-        line = f"{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {user} 0 0 0 20 0 1 0 1 0 1"
+        line = f"{pid} ({name}) {state} 1 1 1 0 -1 0 0 0 0 0 {user} 0 0 0 20 0 1 0 1 0 1"
         (self._folder / str(pid) / "stat").write_text(line)
 
     def runs(self, pid: int, executable: str, *command: str) -> None:
@@ -67,6 +67,20 @@ def test_programs_are_named_with_their_cores_and_not_the_jobs_own(proc: Proc) ->
         {"name": "a (b) c", "pid": 7, "cores": 0.325, "processes": 1},
         {"name": "later", "pid": 10, "cores": 0.25, "processes": 1},
     ], "one that began later has all it used, and 0.12 s of four are too little"
+
+
+def test_the_jobs_own_process_is_none_of_them_when_it_has_ended(proc: Proc) -> None:
+    programs = OtherPrograms()
+    proc.used(7, "other", 0.0)
+    proc.used(9, "train", 0.0)
+    programs.sample(0.0, {9})
+    proc.used(7, "other", 1.0)
+    proc.used(9, "train", 1.0)
+    programs.sample(2.0, {9})
+    proc.used(7, "other", 1.0, "Z")
+    proc.used(9, "train", 1.0, "Z")
+    named = programs.sample(4.0, set())
+    assert named == [{"name": "other", "pid": 7, "cores": 0.25, "processes": 1}]
 
 
 def test_looks_come_ever_less_often(proc: Proc) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vitprof.telemetry import program_names
-from vitprof.telemetry.processes import OWN_TICKS, PROC, read
+from vitprof.telemetry.processes import OWN_TICKS, PROC, STATE, read
 
 FIRST_LOOK_S = 2.0
 """When the programs are looked at again for the first time; then after twice as long each time, so that a long run
@@ -21,6 +21,9 @@ LONGEST_S = 60.0
 """The longest time between two looks."""
 MOST = 5
 """Programs that are named, those that used most."""
+ENDED = (b"Z", b"X")
+"""States of a process that has ended, whose parent may still ask how. That of the job itself is no other program: it
+has left the job's tree by then."""
 LEAST_CORES = 0.05
 """Cores that a program must use, on average, to be named."""
 
@@ -91,10 +94,13 @@ class OtherPrograms:
             seen.used_s = used_s
 
     def _figures(self, pid: int) -> tuple[str, float]:
-        """Returns the kernel's name of a process and its CPU time. Raises `OSError` where it is gone."""
+        """Returns the kernel's name of a process and its CPU time. Raises `OSError` where it has ended."""
         head, _, rest = read(f"{PROC}/{pid}/stat").rpartition(b")")
+        fields = rest.split()
+        if fields[STATE] in ENDED:
+            raise ProcessLookupError
         name = head.partition(b"(")[2].decode(errors="replace")
-        return name, sum(map(int, rest.split()[OWN_TICKS])) / self._ticks_per_s
+        return name, sum(map(int, fields[OWN_TICKS])) / self._ticks_per_s
 
     def _largest(self, span_s: float) -> list[dict[str, Any]]:
         programs: dict[str, Used] = {}
