@@ -50,7 +50,11 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
     assert "**Proving the gain:** the two jobs run alternately." in said(at)
     assert all(b.disabled for b in at.button if b.label == "Prove it"), "one at a time"
     assert "Proving it: round 1 of 3, [see below](#what-to-try)" in said(at), "where the button was"
-    more = {"group_key": f"tournament:{made.id}", "strategy": "per-sample", "device": DEVICE}
+    more: dict[str, Any] = {
+        "group_key": f"tournament:{made.id}",
+        "strategy": "per-sample",
+        "device": DEVICE,
+    }
     first_trial, _ = planning.plan(made.spec)
     add_run(store, role=role_of(first_trial.key, 2), **more)
     assert "Proving it: round 2 of 3, " in said(at.run())
