@@ -155,6 +155,7 @@ def test_while_it_runs_nothing_is_the_fastest_before_a_round_counts(
     claim(store, number)
     shown = said(app(run=str(run_id)))
     assert "**Proving the gain:** no round counts yet: other programs ran in each." in shown
+    assert "That is more than" not in shown, "no gain was named"
     view = TournamentView(store, number)
     now = view.state()
     words = running_words(now, view.board(now))

@@ -126,7 +126,9 @@ def _draw(tournament_id: int, number: int, *, held: bool) -> None:
     board = view.board(now)
     st.markdown(gain_in_words(now, board), help=HOW_HELP)
     advised = board.row(now.planned[ADVISED].key)
-    if beyond := _beyond(now.tournament.spec.of_run, board, advised):
+    beyond = _beyond(now.tournament.spec.of_run, board, advised)
+    names_a_gain = not held or _n_rounds(board) > 0 or _is_while_busy(advised)
+    if beyond and names_a_gain:
         st.caption(beyond)
     if any(row.rank is not None for row in board.rows):
         live_chart.plot(throughput_bars(board), height=190, key=f"proof-bars-{number}")
@@ -206,7 +208,7 @@ def _so_far(advised: LeaderboardRow, board: Leaderboard, name: str) -> str:
         busy = advised.while_busy
         rounds = formats.count(busy.n_rounds, "round")
         return f"**So far {busy.words}**, {busy.others_words}: {name}, in each of {rounds}."
-    n_rounds = min((row.n_runs for row in board.rows), default=0)
+    n_rounds = _n_rounds(board)
     if not n_rounds:
         why = board.why_no_fastest or "no round counts yet"
         words = f"**Proving the gain:** {why}."
@@ -217,6 +219,15 @@ def _so_far(advised: LeaderboardRow, board: Leaderboard, name: str) -> str:
     after = formats.count(n_rounds, "round")
     words = f"**So far {times}**{_in_brackets(_interval(advised))}: {name}, after {after}."
     return words + _dropped(board)
+
+
+def _n_rounds(board: Leaderboard) -> int:
+    """Returns how many rounds count."""
+    return min((row.n_runs for row in board.rows), default=0)
+
+
+def _is_while_busy(advised: LeaderboardRow | None) -> bool:
+    return advised is not None and advised.while_busy is not None
 
 
 def _another_batch_size(board: Leaderboard) -> str:
