@@ -169,10 +169,9 @@ def epoch_starts(verdict: Verdict) -> str:
         return _first_epoch(verdict)
     if starts.frac < thresholds.EPOCH_STARTS_FRAC:
         return ""
-    # all of these waits, as charts draw them
-    share = percent(starts.frac * starts.wait_s / starts.excess_s)
     seen = "one was seen" if starts.n == 1 else f"{starts.n:,} were seen"
-    told = f"Waits as epochs begin took {share} of the time: {seconds(starts.wait_s)} each, {seen}."
+    share = percent(starts.frac)  # beyond what other steps wait, as card and charts have it
+    told = f"Longer waits as epochs begin took {share} of the time: {seconds(starts.wait_s)} each, {seen}."
     between = percent(verdict.between_frac)
     told += f" In the steps between them the share is {between}"
     if abs(starts.epoch_frac - verdict.idle_frac) >= WHOLE_EPOCHS_FRAC:
