@@ -108,7 +108,7 @@ def test_a_link_a_reload_and_the_way_back_show_the_same_list(dashboard: str, pag
     page.goto(
         f"{dashboard}history?strategies=memory&strategies=per-sample&size=50&sort=nonsense&page=9"
     )
-    page.get_by_text("30 runs", exact=True).wait_for()
+    page.get_by_text("30 runs, and 4 of tournaments").wait_for()
     page.wait_for_function("!/sort|page/.test(location.search)")
     page.locator(".st-key-sort input").click()
     page.get_by_role("option", name="Oldest first").click()
