@@ -92,7 +92,7 @@ def test_a_row_has_the_proven_fix_and_what_may_gain_more() -> None:
     assert (row["fix"], row["next_fix"]) == ("2 workers", "a lighter GaussianBlur")
     assert float(row["next_fix_at_most"]) == 3.22
     (alone,) = parse(tables.summary_csv([run]))
-    assert (alone["fix"], alone["next_fix"]) == (BLUR.words, "")
+    assert (alone["fix"], alone["next_fix"]) == (BLUR.in_short, "")
 
 
 def test_a_row_of_the_summary_holds_identity_config_figures_and_version() -> None:

@@ -2,6 +2,7 @@
 
 import re
 
+import pandas as pd
 import pytest
 
 from tests.series import made_steps
@@ -12,7 +13,8 @@ from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 from vitprof.store.chunks import chunks_of
 from vitprof.store.database import now_utc
-from vitprof.ui.machines import lasted
+from vitprof.ui import tables
+from vitprof.ui.machines import NOW, lasted
 
 
 def running(store: RunStore, wait_s: float, host: str, user: str) -> int:
@@ -126,3 +128,10 @@ def test_costs_are_in_money_where_an_hour_has_a_price(
     assert at.dataframe[0].value["Idle (USD)"].tolist() == [0.625, 0.625]
     monkeypatch.setenv(DEVICE_RATE, "cheap")
     assert "'cheap' is no price" in read(said(at.run()))
+
+
+def test_a_share_fills_its_bar_at_a_hundred_percent() -> None:
+    """The bar of the only running job was full at 7.8%."""
+    (column,) = (column for column in NOW if column.name == "Idle for data (%)")
+    config = tables.column_config([column], pd.DataFrame({column.name: [7.8]}))
+    assert config[column.name]["type_config"]["max_value"] == 100

@@ -54,6 +54,7 @@ NOW = (
         "Share of the last two minutes in which its devices waited for data.",
         lambda _, idle: tables.in_percent(idle.share),
         bar=True,
+        bar_full=100.0,
     ),
     tables.TableColumn("Starved for", HELP_STARVED, lambda _, idle: lasted(idle.starved_s())),
     tables.TableColumn(

@@ -39,6 +39,8 @@ class TableColumn:
     """Whether it stays in sight while the rest is scrolled."""
     bar: bool = False
     """Whether numbers are drawn as bars, too."""
+    bar_full: float = math.nan
+    """What a bar's whole length stands for; NaN for the largest number of all such bars of the table."""
 
 
 def in_percent(share: float | None) -> float | None:
@@ -128,11 +130,13 @@ def column_config(columns: Sequence[TableColumn], shown: pd.DataFrame) -> dict[s
     """Returns the `column_config` of `st.dataframe` for the columns that `shown` has."""
     config: dict[str, Any] = {}
     drawn = [column for column in columns if column.name in shown]
-    bars = [column.name for column in drawn if column.bar]
+    bars = [column.name for column in drawn if column.bar and math.isnan(column.bar_full)]
     for c in drawn:
         about: dict[str, Any] = {"help": c.help, "pinned": c.pinned, "width": c.width}
         if c.bar:
-            most = float(shown[bars].max(axis=None))  # one scale for all bars of the table
+            most = c.bar_full
+            if math.isnan(most):
+                most = float(shown[bars].max(axis=None))  # one scale for all of them
             made = st.column_config.ProgressColumn(
                 c.name, **about, format=c.format, min_value=0.0, max_value=most
             )

@@ -240,7 +240,10 @@ def test_the_headline_is_wall_clock_with_the_waits_as_epochs_begin() -> None:
     assert (v.cause_frac, v.shares[0].name) == (pytest.approx(1.0), "epoch_start")
     assert v.gain.basis == "estimate"
     assert v.gain.times == pytest.approx(1 / (1 - true), rel=1e-3)
-    assert "The GPU was idle for data 48% of the time (38-58%, 115 steps). Longer waits as " in v.sentence
+    assert (
+        "The GPU was idle for data 48% of the time (38-58%, 115 steps). Longer waits as "
+        in v.sentence
+    )
     assert (
         "Longer waits as epochs begin took 48% of the time: 292 ms each, 3 were seen. In the steps between "
         "them the share is 0.0%, over whole epochs 54%. With free" in v.sentence

@@ -576,7 +576,8 @@ def _fix(verdict: Verdict, proofs: Sequence[Proof], proven: Proof | None) -> Fix
     refuted = refuted_by(proofs)
     for place, advice in enumerate(verdict.advice):
         if place not in refuted:
-            return Fix(words=_in_short(advice), place=place, most_times=advice.most_times)
+            words = advice.in_short or _in_short(advice)
+            return Fix(words=words, place=place, most_times=advice.most_times)
     return None
 
 

@@ -476,7 +476,10 @@ def why_advised(advice: Advice) -> str:
     """Returns why a piece of advice should help, and by how much."""
     if not advice.most_times >= WORTH_SAYING:
         return advice.reason
-    return f"{advice.reason} Up to about {number(advice.most_times)}x as fast."
+    times = f"up to about {number(advice.most_times)}x as fast"
+    if advice.in_short:  # the gain is of that part of the advice
+        return f"{advice.reason} {capitalised(advice.in_short)} alone: {times}."
+    return f"{advice.reason} {capitalised(times)}."
 
 
 INPUT_BOUND_CLAUSES: tuple[Clause, ...] = (
