@@ -41,6 +41,8 @@ class Maker:
     """(height, width, channels) of the images it makes."""
     rest = ""
     """The stage of what comes between those that have a clock; "" where nothing does."""
+    at_once = False
+    """Whether all samples go through a stage together."""
 
     def __init__(self, storage: Any, info: DatasetInfo, config: RunConfig, train: bool) -> None:
         self._storage = storage
@@ -67,6 +69,17 @@ class Maker:
         these samples are a part of it, and whoever began it ends it. Raises `SampleError` for a
         sample that cannot be read, unless such samples are skipped.
         """
+        # A batch in memory takes 10 us: what is off must cost next to nothing.
+        if look is None and self.looks.took_s >= LEAST_BATCH_S:
+            look = self.next_look(1 if self.at_once else len(indices))
+            if look is not None:
+                return self.looked_at(look, epoch, indices, out)
+        return self.made(epoch, indices, out, look)
+
+    def made(
+        self, epoch: int, indices: Tensor, out: Tensor | None, look: StageLook | None
+    ) -> Batch:
+        """Returns the batch for `__call__`; `look` is a look at it, if there is one."""
         raise NotImplementedError
 
     def next_look(self, samples: int) -> StageLook | None:
@@ -83,7 +96,7 @@ class Maker:
         which it ends.
         """
         with closing(look):
-            batch = self(epoch, indices, out, look)
+            batch = self.made(epoch, indices, out, look)
         return with_look(batch, look)
 
 
@@ -104,24 +117,17 @@ def is_alone() -> bool:
 class PixelMaker(Maker):
     """The maker for a storage of form "pixels"."""
 
+    at_once = True
+
     def __init__(
         self, storage: PixelStorage, info: DatasetInfo, config: RunConfig, train: bool
     ) -> None:
         super().__init__(storage, info, config, train)
         self.shape = storage.shape
 
-    def __call__(
-        self,
-        epoch: int,
-        indices: Tensor,
-        out: Tensor | None = None,
-        look: StageLook | None = None,
+    def made(
+        self, epoch: int, indices: Tensor, out: Tensor | None, look: StageLook | None
     ) -> Batch:
-        # A batch in memory takes 10 us: what is off must cost next to nothing.
-        if look is None and self.looks.took_s >= LEAST_BATCH_S:
-            look = self.next_look(1)
-            if look is not None:
-                return self.looked_at(look, epoch, indices, out)
         if look is not None:
             look.begin_sample()
             look.enter("read")
@@ -194,17 +200,9 @@ class EncodedMaker(Maker):
 
         self._decode = open_decoder(config.decoder or "simplejpeg")
 
-    def __call__(
-        self,
-        epoch: int,
-        indices: Tensor,
-        out: Tensor | None = None,
-        look: StageLook | None = None,
+    def made(
+        self, epoch: int, indices: Tensor, out: Tensor | None, look: StageLook | None
     ) -> Batch:
-        if look is None and self.looks.took_s >= LEAST_BATCH_S:
-            look = self.next_look(len(indices))
-            if look is not None:
-                return self.looked_at(look, epoch, indices, out)
         begun = perf_counter()
         stopwatch = Stopwatch(self.wait, look)
         if out is None:

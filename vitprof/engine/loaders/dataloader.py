@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from multiprocessing import connection
 from pathlib import Path
 from time import perf_counter
@@ -99,18 +99,18 @@ class TimedSamples(Dataset[Any]):
 
 def looked_fetch(samples: Any, indices: list[int], look: StageLook) -> Any:
     """Returns what `fetch` returns, and follows the samples with `look`, which it ends if it fails."""
-    try:
+    with ExitStack() as if_it_fails:
+        if_it_fails.callback(look.close)
         if at_once(samples):
             look.begin_sample()
-            return fetch(samples, indices)
-        made = []
-        for index in indices:
-            look.begin_sample()
-            made.append(samples[index])
-        return made
-    except BaseException:
-        look.close()
-        raise
+            made = fetch(samples, indices)
+        else:
+            made = []
+            for index in indices:
+                look.begin_sample()
+                made.append(samples[index])
+        if_it_fails.pop_all()
+    return made
 
 
 class TimedCollate:
