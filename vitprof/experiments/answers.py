@@ -122,18 +122,23 @@ def judge_again(
 
 
 def proofs_of(
-    store: RunStore, run: StoredRun, verdict: Verdict, view: View | None = None
+    store: RunStore,
+    run: StoredRun,
+    verdict: Verdict,
+    view: View | None = None,
+    looked_at: Sequence[tournaments.StoredTournament] | None = None,
 ) -> tuple[Proof, ...]:
     """Returns what tournaments that have ended show of fixes for a run, the newest first.
 
     These are the proofs that were started for the run, and tournaments on the same script, in the
-    same directory. `view` reads a tournament; without it each is read anew.
+    same directory. `view` reads a tournament; without it each is read anew. `looked_at`: those in
+    which a proof may be (`may_prove`), if they were read already.
     """
     if not verdict.is_conclusive:
         return ()
     read = view or (lambda number: TournamentView(store, number))
     found: list[Proof] = []
-    for tournament in _may_prove(store, run):
+    for tournament in may_prove(store, run) if looked_at is None else looked_at:
         if tournament.held or tournament.status == "queued":
             continue
         spec = tournament.spec
@@ -151,13 +156,15 @@ def proofs_of(
     return tuple(found)
 
 
-def tournament_of_workers(store: RunStore, run: StoredRun) -> tournaments.StoredTournament | None:
-    """Returns the newest tournament on a watched script that has compared the numbers of workers
-    which are worth it (`own_script.workers_to_compare`); None where none has ended."""
+def tournament_of_workers(
+    run: StoredRun, looked_at: Iterable[tournaments.StoredTournament]
+) -> tournaments.StoredTournament | None:
+    """Returns the first of these tournaments on a watched script that has compared the numbers of
+    workers which are worth it (`own_script.workers_to_compare`); None where none has ended."""
     advised = advised_workers(run.verdict.advice) if run.verdict is not None else ()
     workers = run.config.workers or 0
     wanted = own_script.workers_to_compare(run.environment, workers, advised)
-    for tournament in _may_prove(store, run):
+    for tournament in looked_at:
         script = tournament.spec.script
         has_ended = tournament.status == "done" and not tournament.held
         if script is None or not has_ended or not is_of_script(run, script):
@@ -168,7 +175,7 @@ def tournament_of_workers(store: RunStore, run: StoredRun) -> tournaments.Stored
     return None
 
 
-def _may_prove(store: RunStore, run: StoredRun) -> list[tournaments.StoredTournament]:
+def may_prove(store: RunStore, run: StoredRun) -> list[tournaments.StoredTournament]:
     """Returns the tournaments in which a proof of a fix for the run may be, the newest first."""
     if not own_script.is_own_script(run.config):
         return tournaments.list_tournaments(store, MOST_LOOKED_AT, of_run=run.id)

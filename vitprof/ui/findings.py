@@ -4,6 +4,7 @@ Runs that have ended never change, so a figure is cached by the run's number. Fo
 columns that a figure needs are read: all columns of twenty runs of 100,000 steps would take 400 MB.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +30,7 @@ from vitprof.experiments import answers, headroom_runs
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Verdict
 from vitprof.store import StoredRun
+from vitprof.store.tournaments import StoredTournament
 from vitprof.ui.resources import STEP_NAMES, machine, series, store
 
 SERIES_KEPT = 3
@@ -162,12 +164,17 @@ def _judge(run_id: int, key: int, _measured: headroom.Headroom | None) -> Verdic
     return answers.judge_again(store(), run, all_columns(run_id), _measured, machine())
 
 
-def proofs_of(run: StoredRun, found: Verdict, view: answers.View) -> tuple[Proof, ...]:
-    """Returns what tournaments have shown of fixes for a run with the verdict `found`.
+def proofs_of(
+    run: StoredRun,
+    found: Verdict,
+    view: answers.View,
+    looked_at: Sequence[StoredTournament],
+) -> tuple[Proof, ...]:
+    """Returns what the tournaments `looked_at` have shown of fixes for a run with the verdict `found`.
 
     Not cached: a tournament may go on. `view` keeps what it has read of each.
     """
-    return answers.proofs_of(store(), run, found, view)
+    return answers.proofs_of(store(), run, found, view, looked_at)
 
 
 COMPARED_KEPT = 200

@@ -7,7 +7,7 @@ from vitprof.analysis.verdict import answer as answers
 from vitprof.analysis.verdict.answer import Answer
 from vitprof.config.device_rate import rate_if_valid
 from vitprof.config.own_script import is_own_script
-from vitprof.experiments.answers import tournament_of_workers
+from vitprof.experiments.answers import may_prove, tournament_of_workers
 from vitprof.recording.verdict import Verdict
 from vitprof.store.tournaments import StoredTournament
 from vitprof.ui import findings, resources
@@ -33,9 +33,14 @@ class EndedRun:
     @cached_property
     def answer(self) -> Answer:
         """Returns the answer, with what proofs have shown since."""
-        shown = findings.proofs_of(self.run, self.verdict, state.view)
+        shown = findings.proofs_of(self.run, self.verdict, state.view, self.looked_at)
         rate = rate_if_valid()
         return answers.answer_of(self.verdict, shown, summary=self.run.summary, rate=rate)
+
+    @cached_property
+    def looked_at(self) -> list[StoredTournament]:
+        """Returns the tournaments in which a proof may be, the newest first."""
+        return may_prove(resources.store(), self.run)
 
     @cached_property
     def begun_proofs(self) -> proof.Proofs:
@@ -48,4 +53,4 @@ class EndedRun:
         watched script; None where that is still to be done."""
         if not is_own_script(self.run.config):
             return None
-        return tournament_of_workers(resources.store(), self.run)
+        return tournament_of_workers(self.run, self.looked_at)
