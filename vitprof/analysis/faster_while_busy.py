@@ -172,7 +172,7 @@ def at_least(fast: Mapping[int, BusyRun], slow: Mapping[int, BusyRun]) -> AtLeas
 
 
 def is_to_come(fast: Mapping[int, BusyRun], slow: Mapping[int, BusyRun]) -> bool:
-    """Returns whether more rounds beside other programs are needed before anything can be said of
+    """Returns whether more rounds while other programs run are needed before anything can be said of
     two settings; False where there are enough, or it is not known who else ran.
 
     `fast`, `slow`: as of `at_least`.

@@ -54,7 +54,7 @@ def is_to_be_watched_again(answer: Answer) -> bool:
 
 
 def meanwhile_command(run: StoredRun, answer: Answer) -> str:
-    """Returns the tournament that says, also beside other programs, how much workers gain at least, where
+    """Returns the tournament that says, also while other programs run, how much workers gain at least, where
     a watched script is to be watched again without these; "" elsewhere."""
     command = str(run.facts.get("command") or "")
     if not command or not is_to_be_watched_again(answer):

@@ -141,7 +141,7 @@ class Leaderboard:
 
     @property
     def awaits_bound(self) -> bool:
-        """Returns whether more rounds beside other programs are needed before it can be said how
+        """Returns whether more rounds while other programs run are needed before it can be said how
         much faster than the baseline a setting was at least (`analysis.faster_while_busy`)."""
         base = self.row(self.baseline)
         if base is None or base.rank is None:

@@ -24,7 +24,7 @@ BOUND_TO_COME = (
     f"after {LEAST_PAIRS} rounds in which they ran alike it can say at least how much faster a "
     "setting is"
 )
-"""What more rounds beside other programs show (`analysis.faster_while_busy`)."""
+"""What more rounds show while other programs run (`analysis.faster_while_busy`)."""
 GOES_ON = "it goes on by itself"
 """What is said in place of what to do while more runs come by themselves."""
 CLEARLY_MORE_FRAC = 0.10
@@ -436,7 +436,7 @@ def _what_ends_it(board: Leaderboard, *, goes_on: bool) -> str:
 
 def was_faster_while_busy(board: Leaderboard) -> bool:
     """Returns whether a setting was surely faster than the baseline while other programs ran, and
-    nothing firm is known. More rounds beside the same programs would not decide more."""
+    nothing firm is known. More rounds while the same programs run would not decide more."""
     best = recommend(board)
     return best is not None and best.outcome == "faster while busy"
 

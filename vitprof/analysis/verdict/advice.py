@@ -248,9 +248,9 @@ advised."""
 def _one_thread(s: advice_rules.Situation) -> Iterator[Advice]:
     """Yields the advice to take one thread of PyTorch where other programs have cores that several want.
 
-    The threads of an operation wait for each other: one without a core holds up all. Beside programs
-    that took 1.4 of two cores, 76 steps with a blur took 177 s with two threads; with one they took
-    41 s before that, and 43 s after it.
+    The threads of an operation wait for each other: one without a core holds up all. While other
+    programs used 1.4 of two cores, 76 steps with a blur took 177 s with two threads; with one they
+    took 41 s before that, and 43 s after it.
     """
     threads = int(s.facts.get("torch_threads") or 1)
     stages = ((s.facts.get("making") or {}).get("stages") or {}).values()

@@ -441,7 +441,7 @@ def _as_said(proof: Proof) -> float:
 
 
 def _is_of_a_busy_baseline(proof: Proof, ceiling: Ceiling) -> bool:
-    """Returns whether a proof beside other programs gained more than was measured with free data: these
+    """Returns whether a proof while other programs ran gained more than was measured with free data: these
     slowed the job before the fix more than the job with it."""
     is_known = ceiling.measured and not ceiling.disturbed
     return is_known and not proof.quiet and _as_said(proof) > ceiling.most

@@ -110,7 +110,7 @@ def next_lines(run: StoredRun, answer: Answer) -> list[str]:
 
 
 MEANWHILE = "how much workers gain at least, while other programs run"
-"""What a tournament says beside other programs."""
+"""What a tournament says while other programs run."""
 
 
 def _typed(name: str, value: Any) -> str:
